@@ -1,0 +1,1 @@
+//! State saved by many ranks, committed safely, loaded on any layout.

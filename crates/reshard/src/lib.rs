@@ -1,0 +1,1 @@
+//! Plans that move a tensor from one sharding to another.

@@ -1,0 +1,1 @@
+//! Meshes, shardings, and the pieces of a tensor each rank holds.

@@ -1,0 +1,1 @@
+//! Element types, byte layouts, casts and strided copies.

@@ -1,0 +1,3 @@
+//! Builds, tests and measures everything.
+
+fn main() {}
