@@ -1,6 +1,7 @@
 //! Cairn keeps the state of large-model training.
 
 pub use cairn_checkpoint as checkpoint;
+pub use cairn_formats as formats;
 pub use cairn_reshard as reshard;
 pub use cairn_sharding as sharding;
 pub use cairn_store as store;
