@@ -1,1 +1,44 @@
 //! Bytes under keys, published atomically.
+//!
+//! A [`Store`] keeps objects: small ones put in one call, large ones written in parallel by many
+//! threads. Whatever happens, a reader finds an object whole or not at all, and an object that was
+//! reported as published is still there after a power loss. Of several writers that create the same
+//! object, exactly one wins. Those three promises are all that a commit protocol needs.
+//!
+//! ```
+//! use cairn_store::{Memory, PutMode, Store};
+//!
+//! let store = Memory::new();
+//! let writer = store.create("step-00000100/weights", 5000)?;
+//! writer.write_at(4096, &[1; 904])?;          // any order, any thread
+//! writer.write_at(0, &[0; 4096])?;
+//! writer.finish()?;                           // now it exists, and stays
+//!
+//! store.put("step-00000100/COMMIT", b"{}", PutMode::Create)?;
+//! assert!(store.put("step-00000100/COMMIT", b"{}", PutMode::Create).is_err());
+//! assert_eq!(store.list_folders("")?, ["step-00000100"]);
+//! # Ok::<(), cairn_store::Error>(())
+//! ```
+//!
+//! [`Local`] is a folder of a file system, [`Memory`] a map; [`open`] finds the store for an address.
+
+mod buffer;
+mod coverage;
+mod error;
+mod key;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one module that touches files"
+)]
+mod local;
+mod memory;
+mod store;
+mod url;
+
+pub use buffer::{ALIGNMENT, AlignedBuffer};
+pub use error::Error;
+pub use key::{MAX_KEY_BYTES, MAX_SEGMENT_BYTES};
+pub use local::{Local, LocalOptions};
+pub use memory::Memory;
+pub use store::{MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store};
+pub use url::open;

@@ -1,0 +1,100 @@
+//! The calls that go beyond `std::fs`, each with its answer for file systems that lack it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{Advice, CWD, FallocateFlags, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// How many bytes this user can still write at `path`, which need not exist yet.
+pub(super) fn available_bytes(path: &Path) -> io::Result<u64> {
+    for place in path.ancestors() {
+        match rustix::fs::statvfs(place) {
+            Ok(statistics) => {
+                return Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize));
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// Gives an empty file its final length, and its space where the file system can reserve it.
+pub(super) fn reserve(file: &File, len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let reserved =
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len));
+    match reserved {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(len),
+        other => Ok(other?),
+    }
+}
+
+/// Opens `path` for I/O that bypasses the page cache, or returns `None` where that is unknown.
+pub(super) fn open_direct(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    match options.custom_flags(flags).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if refuses_direct(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether this is how a file system says that it does no direct I/O, or not of this shape.
+pub(super) fn refuses_direct(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::INVAL | Errno::OPNOTSUPP)
+    )
+}
+
+/// Moves `source` to `target` in one step, replacing nothing.
+///
+/// Where the file system has no such rename (NFS), a hard link does the same in two steps.
+pub(super) fn rename_new(source: &Path, target: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, source, CWD, target, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_new(source, target),
+        other => Ok(other?),
+    }
+}
+
+fn link_new(source: &Path, target: &Path) -> io::Result<()> {
+    match std::fs::hard_link(source, target) {
+        // A repeated request finds the link that its first sending made, if only the answer was lost.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if !same_file(&source.symlink_metadata()?, &target.symlink_metadata()?) {
+                return Err(error);
+            }
+        }
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        other => other?,
+    }
+    std::fs::remove_file(source)
+}
+
+/// Makes the names in `folder` durable.
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    match File::open(folder)?.sync_all() {
+        // Some network file systems have nothing to do here, and say so.
+        Err(error) if refuses_direct(&error) => Ok(()),
+        other => other,
+    }
+}
+
+/// Lets go of the file's pages, so that a checkpoint does not evict the data of the training.
+pub(super) fn forget_pages(file: &File) {
+    // Only advice: where it cannot be given, nothing is lost.
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+}
+
+/// Whether two descriptions are of one and the same file.
+pub(super) fn same_file(one: &std::fs::Metadata, other: &std::fs::Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}

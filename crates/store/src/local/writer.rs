@@ -1,0 +1,135 @@
+//! Large files, written around the page cache where the file system can.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::staged::Staged;
+use super::system;
+use crate::buffer::{ALIGNMENT, AlignedBuffer, is_aligned};
+use crate::coverage::Coverage;
+use crate::{Error, ObjectWriter, PutMode};
+
+/// How much of an unaligned buffer is copied at a time, in bytes.
+const BOUNCE_BYTES: usize = 1 << 20;
+
+/// Writes one object into its staged file.
+///
+/// Whole blocks go to the direct descriptor. The odd bytes at the end wait for `finish`, and then go
+/// through the page cache, so that the two ways never touch one page at the same time.
+#[derive(Debug)]
+pub(super) struct LocalWriter {
+    staged: Staged,
+    direct: Option<File>,
+    /// Whether the file system refused a direct write, which some do only then.
+    refused: AtomicBool,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    coverage: Coverage,
+    /// The bytes after the last whole block, and where they belong.
+    tail: Option<(u64, Vec<u8>)>,
+}
+
+impl LocalWriter {
+    /// Reserves `len` bytes for the staged object.
+    pub(super) fn new(staged: Staged, key: &str, len: u64, direct: bool) -> Result<Self, Error> {
+        system::reserve(staged.file(), len).map_err(|error| staged.explain("reserve", error))?;
+        let direct = if direct && len >= ALIGNMENT as u64 {
+            system::open_direct(staged.path(), OpenOptions::new().write(true))
+                .map_err(|error| staged.explain("open", error))?
+        } else {
+            None
+        };
+        Ok(Self {
+            staged,
+            direct,
+            refused: AtomicBool::new(false),
+            progress: Mutex::new(Progress {
+                coverage: Coverage::new(key, len),
+                tail: None,
+            }),
+        })
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes whole blocks.
+    fn write_blocks(&self, offset: u64, blocks: &[u8]) -> io::Result<()> {
+        let Some(direct) = &self.direct else {
+            return self.staged.file().write_all_at(blocks, offset);
+        };
+        if is_aligned(blocks) {
+            return self.write_direct(direct, offset, blocks);
+        }
+        let mut bounce = AlignedBuffer::new(blocks.len().min(BOUNCE_BYTES));
+        let mut offset = offset;
+        for chunk in blocks.chunks(BOUNCE_BYTES) {
+            bounce[..chunk.len()].copy_from_slice(chunk);
+            self.write_direct(direct, offset, &bounce[..chunk.len()])?;
+            offset += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes aligned blocks directly, and through the page cache from where that is refused.
+    fn write_direct(&self, direct: &File, mut offset: u64, mut blocks: &[u8]) -> io::Result<()> {
+        // A short write may end inside a block.
+        while blocks.len().is_multiple_of(ALIGNMENT) && !self.refused.load(Ordering::Relaxed) {
+            if blocks.is_empty() {
+                return Ok(());
+            }
+            match direct.write_at(blocks, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    blocks = &blocks[count..];
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if system::refuses_direct(&error) => {
+                    tracing::debug!(%error, "no direct writes here, using the page cache");
+                    self.refused.store(true, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.staged.file().write_all_at(blocks, offset)
+    }
+}
+
+impl ObjectWriter for LocalWriter {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.progress().coverage.claim(offset, bytes.len() as u64)?;
+        let (blocks, tail) = bytes.split_at(bytes.len() - bytes.len() % ALIGNMENT);
+        if let Err(error) = self.write_blocks(offset, blocks) {
+            self.progress().coverage.release(offset);
+            return Err(self.staged.explain("write", error));
+        }
+        if !tail.is_empty() {
+            self.progress().tail = Some((offset + blocks.len() as u64, tail.to_vec()));
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let progress = self
+            .progress
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        progress.coverage.check_complete()?;
+        let file = self.staged.file();
+        if let Some((offset, tail)) = progress.tail {
+            file.write_all_at(&tail, offset)
+                .map_err(|error| self.staged.explain("write", error))?;
+        }
+        self.staged.sync()?;
+        system::forget_pages(file);
+        self.staged.publish(PutMode::Create)
+    }
+}

@@ -1,0 +1,256 @@
+//! The three traits every store implements, and the plain data they exchange.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::Error;
+
+/// The largest object [`Store::get`] reads, in bytes: 1 GiB.
+pub const MAX_GET_BYTES: u64 = 1 << 30;
+
+/// A place that keeps bytes under keys and publishes them atomically.
+///
+/// A key is a path such as `run/step-00000100/COMMIT`: segments joined by `/`, in UTF-8. No segment
+/// is empty, `.` or `..`, contains a NUL or a backslash, begins with `.tmp-`, or has more than
+/// [`MAX_SEGMENT_BYTES`](crate::MAX_SEGMENT_BYTES) bytes; the whole key has at most
+/// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES). A prefix is a key, meaning the folder of that name, or
+/// `""` for everything. A key should not also be the folder of another key: file systems refuse that.
+///
+/// # Crash safety
+///
+/// An object is either absent or whole, to every reader at every moment, and once the publishing call
+/// has returned it stays there through a power loss. When that call fails, the object may be there or
+/// not, but it is never partly there.
+pub trait Store: Send + Sync + Debug {
+    /// Where this store is, for messages: `file:///data/run`, `memory:`.
+    fn url(&self) -> String;
+
+    /// Publishes a small object in one step.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyExists`] if the mode is [`PutMode::Create`] and the key is taken.
+    fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error>;
+
+    /// Begins a large object of exactly `len` bytes, and reserves the space for it.
+    ///
+    /// Nothing is visible under the key until [`ObjectWriter::finish`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`] if the object cannot fit, [`Error::AlreadyExists`] if the key is taken.
+    fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error>;
+
+    /// Opens an object for reading at any offset.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if there is none.
+    fn reader(&self, key: &str) -> Result<Box<dyn ObjectReader>, Error>;
+
+    /// Reads a whole small object.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] beyond [`MAX_GET_BYTES`], [`Error::NotFound`] if there is no object.
+    fn get(&self, key: &str) -> Result<Vec<u8>, Error> {
+        let reader = self.reader(key)?;
+        if reader.len() > MAX_GET_BYTES {
+            return Err(Error::TooLarge {
+                key: key.to_owned(),
+                len: reader.len(),
+                limit: MAX_GET_BYTES,
+            });
+        }
+        read_prefix(&*reader, MAX_GET_BYTES)
+    }
+
+    /// Reads the first `len` bytes of an object, or all of it if it is shorter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] if that is more than [`MAX_GET_BYTES`], [`Error::NotFound`] if there is no object.
+    fn get_prefix(&self, key: &str, len: usize) -> Result<Vec<u8>, Error> {
+        let reader = self.reader(key)?;
+        let len = reader.len().min(len as u64);
+        if len > MAX_GET_BYTES {
+            return Err(Error::TooLarge {
+                key: key.to_owned(),
+                len,
+                limit: MAX_GET_BYTES,
+            });
+        }
+        read_prefix(&*reader, len)
+    }
+
+    /// Describes an object, or returns `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot tell.
+    fn head(&self, key: &str) -> Result<Option<ObjectMeta>, Error>;
+
+    /// Lists all objects under the folder `prefix`, at any depth, sorted by key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if any part of the folder cannot be listed. A folder that does not exist is empty.
+    fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error>;
+
+    /// Lists the names of the folders directly inside the folder `prefix`, sorted.
+    ///
+    /// On file systems a folder may be shown that contains no objects.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be listed. A folder that does not exist is empty.
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error>;
+
+    /// Removes an object, durably; removing one that does not exist succeeds.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the object is, or may still be, there.
+    fn delete(&self, key: &str) -> Result<(), Error>;
+
+    /// Removes what writers that died left under the folder `prefix`, and returns how many pieces.
+    ///
+    /// Such leftovers are in no listing but take space. Only those that no living writer can own are
+    /// removed: a piece goes when its writer is known to be dead, or has not touched it for a day.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be listed or a leftover cannot be removed.
+    fn sweep(&self, prefix: &str) -> Result<u64, Error>;
+
+    /// How many more bytes the store can take, or `None` where that has no meaning.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system does not answer.
+    fn available_bytes(&self) -> Result<Option<u64>, Error>;
+}
+
+/// What [`Store::put`] does when the key is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutMode {
+    /// Refuse. Of any number of racing creators exactly one wins.
+    Create,
+    /// Replace the old object. Readers see the old bytes or the new ones.
+    Replace,
+}
+
+/// A large object being written, by any number of threads.
+///
+/// Dropping the writer without [`finish`](ObjectWriter::finish) abandons the object.
+pub trait ObjectWriter: Send + Sync {
+    /// Writes `bytes` at `offset`; calls may come from any thread, in any order.
+    ///
+    /// Writes are disjoint. The offset, and the length of all but the write that ends the object, are
+    /// multiples of [`ALIGNMENT`](crate::ALIGNMENT). It is fastest if the address of `bytes` is too, as
+    /// in an [`AlignedBuffer`](crate::AlignedBuffer). A write that failed may be tried again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRange`] if the range breaks these rules.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Makes all bytes durable and the object visible.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Incomplete`] if a byte was never written, [`Error::AlreadyExists`] if another writer
+    /// published under this key first.
+    fn finish(self: Box<Self>) -> Result<(), Error>;
+}
+
+/// An object open for reading, by any number of threads.
+///
+/// It reads the object as it was when opened, even if that is replaced or deleted meanwhile.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "the length of an object, not of a collection"
+)]
+pub trait ObjectReader: Send + Sync {
+    /// The length of the object, in bytes.
+    fn len(&self) -> u64;
+
+    /// Fills `buffer` with the bytes at `offset`.
+    ///
+    /// It is fastest if offset, length and address are multiples of [`ALIGNMENT`](crate::ALIGNMENT).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Truncated`] if the object ends before the buffer is full.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error>;
+}
+
+/// What a store knows about an object without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// The full key.
+    pub key: String,
+    /// The length, in bytes.
+    pub len: u64,
+    /// When the object was published or last replaced, by the store's clock.
+    pub modified: SystemTime,
+}
+
+/// Reads the first `len` bytes, or all if there are fewer.
+fn read_prefix(reader: &dyn ObjectReader, len: u64) -> Result<Vec<u8>, Error> {
+    let len = usize::try_from(reader.len().min(len)).expect("MAX_GET_BYTES fits the address space");
+    let mut bytes = vec![0; len];
+    reader.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn url(&self) -> String {
+        (**self).url()
+    }
+
+    fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
+        (**self).put(key, bytes, mode)
+    }
+
+    fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
+        (**self).create(key, len)
+    }
+
+    fn reader(&self, key: &str) -> Result<Box<dyn ObjectReader>, Error> {
+        (**self).reader(key)
+    }
+
+    fn get(&self, key: &str) -> Result<Vec<u8>, Error> {
+        (**self).get(key)
+    }
+
+    fn get_prefix(&self, key: &str, len: usize) -> Result<Vec<u8>, Error> {
+        (**self).get_prefix(key, len)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<ObjectMeta>, Error> {
+        (**self).head(key)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
+        (**self).list(prefix)
+    }
+
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        (**self).list_folders(prefix)
+    }
+
+    fn delete(&self, key: &str) -> Result<(), Error> {
+        (**self).delete(key)
+    }
+
+    fn sweep(&self, prefix: &str) -> Result<u64, Error> {
+        (**self).sweep(prefix)
+    }
+
+    fn available_bytes(&self) -> Result<Option<u64>, Error> {
+        (**self).available_bytes()
+    }
+}
