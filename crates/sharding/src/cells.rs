@@ -1,0 +1,148 @@
+//! Which distinct shards meet a region, found by arithmetic on the cuts rather than by asking every rank.
+
+use std::ops::Range;
+
+use crate::{
+    DimSharding, LocalBox, Mesh, Region, Sharding, chunk, flat,
+    local::Local,
+    split::{chunk_len, subrange},
+};
+
+/// A distinct shard that meets a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// The rank that stands for all holders of the shard: replica 0, and the first term if it is partial.
+    pub rank: usize,
+    /// What the shard has of the region, and where it lies in each holder's buffer.
+    pub boxes: Vec<LocalBox>,
+}
+
+impl Sharding {
+    /// The positions that stand for the shards that meet `region`, in row-major order of the cuts.
+    pub(crate) fn cell_positions(&self, shape: &[usize], region: &Region) -> Vec<usize> {
+        let Some(region) = region.intersect(&Region::whole(shape)) else {
+            return Vec::new();
+        };
+        let pins = self.pins().iter();
+        let pinned = pins.map(|&(axis, index)| index * self.mesh().stride(axis));
+        let mut positions: Vec<usize> = vec![pinned.sum()];
+        for (dim, split) in self.dims().iter().enumerate() {
+            if split.axes.is_empty() {
+                continue;
+            }
+            let wanted = region.offset[dim]..region.end(dim);
+            let steps = dim_positions(self.mesh(), split, shape[dim], wanted);
+            positions = positions
+                .into_iter()
+                .flat_map(|from| steps.iter().map(move |step| from + step))
+                .collect();
+        }
+        if !self.flat().is_empty() {
+            let cut = |position| self.flat_positions(shape, &region, position);
+            positions = positions.into_iter().flat_map(cut).collect();
+        }
+        positions
+    }
+
+    /// The positions along the flat axes whose elements of the local tensor at `position` meet `region`.
+    fn flat_positions(&self, shape: &[usize], region: &Region, position: usize) -> Vec<usize> {
+        let local = Local::at(self, shape, position);
+        let wanted: Vec<Region> = local
+            .parts()
+            .filter_map(|part| {
+                let shared = part.region.intersect(region)?;
+                let mut wanted = part.local;
+                for dim in 0..shape.len() {
+                    wanted.offset[dim] += shared.offset[dim] - part.region.offset[dim];
+                }
+                wanted.extent = shared.extent;
+                Some(wanted)
+            })
+            .collect();
+        let next = |at| {
+            let parts = wanted.iter();
+            parts
+                .filter_map(|part| flat::next_in(&local.shape, part, at))
+                .min()
+        };
+        let mut positions = Vec::new();
+        let mut at = 0;
+        while at < local.len() {
+            let Some(element) = next(at) else { break };
+            let (offset, range) = holder(self.mesh(), self.flat(), local.len(), element);
+            positions.push(position + offset);
+            at = range.end;
+        }
+        positions
+    }
+}
+
+/// The steps from a position along a dim's axes to the shards that meet a range of the dim, ascending
+/// within each group.
+fn dim_positions(mesh: &Mesh, dim: &DimSharding, len: usize, wanted: Range<usize>) -> Vec<usize> {
+    let mut steps = Vec::new();
+    let groups = meeting(len, dim.groups, &wanted);
+    for group in groups {
+        collect_steps(
+            mesh,
+            &dim.axes,
+            chunk(len, dim.groups, group),
+            &wanted,
+            0,
+            &mut steps,
+        );
+    }
+    if dim.groups > 1 {
+        steps.sort_unstable();
+        steps.dedup();
+    }
+    steps
+}
+
+fn collect_steps(
+    mesh: &Mesh,
+    axes: &[usize],
+    range: Range<usize>,
+    wanted: &Range<usize>,
+    step: usize,
+    steps: &mut Vec<usize>,
+) {
+    let Some((&axis, inner)) = axes.split_first() else {
+        steps.push(step);
+        return;
+    };
+    let inside = wanted.start.saturating_sub(range.start)
+        ..wanted.end.min(range.end).saturating_sub(range.start);
+    let size = mesh.axis_size(axis);
+    for index in meeting(range.len(), size, &inside) {
+        let step = step + index * mesh.stride(axis);
+        collect_steps(
+            mesh,
+            inner,
+            subrange(range.clone(), size, index),
+            wanted,
+            step,
+            steps,
+        );
+    }
+}
+
+/// The parts of `0..len` that meet a non-empty range inside it.
+fn meeting(len: usize, parts: usize, wanted: &Range<usize>) -> Range<usize> {
+    match chunk_len(len, parts) {
+        0 => 0..0,
+        chunk => wanted.start / chunk..wanted.end.div_ceil(chunk),
+    }
+}
+
+/// Which part of `0..len`, cut along each axis, holds an element: its step from the start, and its range.
+fn holder(mesh: &Mesh, axes: &[usize], len: usize, element: usize) -> (usize, Range<usize>) {
+    let (mut step, mut range) = (0, 0..len);
+    for &axis in axes {
+        let size = mesh.axis_size(axis);
+        let index = (element - range.start) / chunk_len(range.len(), size);
+        step += index * mesh.stride(axis);
+        range = subrange(range, size, index);
+    }
+    (step, range)
+}
