@@ -1,3 +1,71 @@
-//! Builds, tests and measures everything.
+//! Builds, tests and measures everything: `cargo xtask <command>`.
 
-fn main() {}
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a developer's tool: it talks to the terminal and keeps no checkpoints"
+)]
+
+mod bench;
+mod check;
+mod fuzz;
+mod steps;
+mod test;
+mod venv;
+mod workspace;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+/// What every command returns: any error, printed once by `main`.
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  check [--install]   format, lints, docs, architecture, dependencies, spelling
+  test [NAME]         every Rust and Python test, or those whose name contains NAME
+  bench [OPTIONS]     measure, print a table, keep it under benches/runs/ (see `bench --help`)
+  fuzz [SECONDS]      every fuzz target for SECONDS each (default 30)
+  venv                the Python environment of the tests, in target/venv
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result {
+    let workspace = Workspace::locate()?;
+    match arguments {
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        ["check"] => check::run(&workspace),
+        ["check", "--install"] => {
+            check::install(&workspace)?;
+            check::run(&workspace)
+        }
+        ["test"] => test::run(&workspace, None),
+        ["test", name] => test::run(&workspace, Some(name)),
+        ["bench", options @ ..] => bench::run(&workspace, options),
+        ["fuzz"] => fuzz::run(&workspace, fuzz::DEFAULT_SECONDS),
+        ["fuzz", seconds] => fuzz::run(&workspace, seconds.parse()?),
+        ["venv"] => {
+            println!("{}", venv::ensure(&workspace)?.display());
+            Ok(())
+        }
+        _ => Err(format!("unknown command `{}`\n\n{USAGE}", arguments.join(" ")).into()),
+    }
+}

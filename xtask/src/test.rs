@@ -1,0 +1,63 @@
+//! Every test: Rust units and integration, documentation examples, then Python against the built binary.
+
+use std::path::Path;
+
+use crate::Result;
+use crate::steps::Steps;
+use crate::venv;
+use crate::workspace::Workspace;
+
+/// The exit code of pytest when no test matches a filter.
+const PYTEST_NOTHING_SELECTED: i32 = 5;
+
+/// Runs the tests whose name contains `name`, or all of them.
+pub(crate) fn run(workspace: &Workspace, name: Option<&str>) -> Result {
+    let python = venv::ensure(workspace)?;
+    let mut steps = Steps::default();
+    rust(workspace, &python, name, &mut steps);
+    // A filter with `::` is a Rust path: no Python test is called that.
+    if !name.is_some_and(|name| name.contains("::")) {
+        pytest(workspace, &python, name, &mut steps);
+    }
+    steps.finish()
+}
+
+/// `cargo nextest` and the documentation examples, or plain `cargo test`, which runs both.
+fn rust(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut Steps) {
+    let everything = ["--workspace", "--features", "testing", "--no-fail-fast"];
+    let mut run = |arguments: &[&str]| {
+        let mut command = workspace.cargo(arguments);
+        command
+            .args(everything)
+            .args(name)
+            .env("CAIRN_PYTHON", python);
+        steps.run(&format!("cargo {}", arguments.join(" ")), command);
+    };
+    if workspace.has_subcommand("nextest") {
+        run(&["nextest", "run", "--no-tests=pass"]);
+        run(&["test", "--doc"]);
+    } else {
+        run(&["test"]);
+    }
+}
+
+/// The Python tests, driving the `cairn` binary built like the Rust tests.
+fn pytest(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut Steps) {
+    let build = ["build", "--profile", "test", "--package", "cairn-cli"];
+    if !steps.run("cargo build cairn", workspace.cargo(&build)) {
+        return;
+    }
+
+    let mut command = workspace.command(&python.to_string_lossy());
+    command
+        .args(["-m", "pytest", "python/tests"])
+        .env("CAIRN_BIN", workspace.target.join("debug/cairn"));
+    let accepted: &[i32] = match name {
+        Some(name) => {
+            command.args(["-k", name]);
+            &[0, PYTEST_NOTHING_SELECTED]
+        }
+        None => &[0],
+    };
+    steps.run_accepting("pytest", command, accepted);
+}
