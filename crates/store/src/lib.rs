@@ -33,6 +33,8 @@ mod key;
 mod local;
 mod memory;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod url;
 
 pub use buffer::{ALIGNMENT, AlignedBuffer};

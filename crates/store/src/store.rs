@@ -167,7 +167,8 @@ pub trait ObjectWriter: Send + Sync {
 
 /// An object open for reading, by any number of threads.
 ///
-/// It reads the object as it was when opened, even if that is replaced or deleted meanwhile.
+/// It reads the object as it was when opened; if that is replaced or deleted meanwhile, a store that
+/// cannot go on reading it fails, and never mixes old and new bytes.
 #[expect(
     clippy::len_without_is_empty,
     reason = "the length of an object, not of a collection"

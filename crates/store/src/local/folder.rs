@@ -6,24 +6,22 @@ use std::path::Path;
 use super::{system, temp};
 
 /// Makes `folder` and its missing parents, each durable in the one above.
+///
+/// Others may remove them as empty at any moment, also before this returns.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
-    match std::fs::create_dir(folder) {
-        Ok(()) => sync_parent(folder),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if folder.is_dir() {
-                return Ok(());
-            }
-            Err(io::ErrorKind::NotADirectory.into())
-        }
+    let created = match std::fs::create_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let parent = folder.parent().ok_or(error)?;
-            make(parent)?;
-            match std::fs::create_dir(folder) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                other => other.and_then(|()| sync_parent(folder)),
-            }
+            make(folder.parent().ok_or(error)?)?;
+            std::fs::create_dir(folder)
         }
-        Err(error) => Err(error),
+        other => other,
+    };
+    match created {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match folder.metadata() {
+            Ok(found) if !found.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+            _ => Ok(()),
+        },
+        other => other.and_then(|()| sync_parent(folder)),
     }
 }
 
@@ -60,10 +58,5 @@ fn up_to<'path>(root: &'path Path, folder: &'path Path) -> impl Iterator<Item = 
 
 /// Makes the name of `path`, or its absence, durable.
 pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
-    match path.parent().map(system::sync_folder) {
-        // Someone removed the parent meanwhile, so there is no name left to keep.
-        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Some(other) => other,
-        None => Ok(()),
-    }
+    path.parent().map_or(Ok(()), system::sync_folder)
 }

@@ -4,7 +4,7 @@ use std::fs::{DirEntry, Metadata};
 use std::io;
 use std::path::Path;
 
-use super::temp;
+use super::{folder, temp};
 use crate::key::{self, MAX_KEY_BYTES};
 use crate::{Error, ObjectMeta};
 
@@ -47,14 +47,21 @@ pub(super) fn folders(root: &Path, prefix: &str) -> Result<Vec<String>, Error> {
 }
 
 /// Removes the files of dead writers under the folder `prefix` of `root`, and returns how many.
+///
+/// Folders that are empty then go too.
 pub(super) fn sweep(root: &Path, prefix: &str) -> Result<u64, Error> {
     let mut removed = 0;
     let mut pending = vec![prefix.to_owned()];
     while let Some(prefix) = pending.pop() {
         let inside = folders(root, &prefix)?;
         pending.extend(inside.iter().map(|name| join(&prefix, name)));
-        removed += temp::sweep(&root.join(&prefix))
-            .map_err(|error| Error::from_io(&prefix, "sweep", error))?;
+        let folder = root.join(&prefix);
+        match temp::sweep(&folder) {
+            Ok(count) => removed += count,
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(Error::from_io(&prefix, "sweep", error)),
+        }
+        folder::remove_empty(root, &folder);
     }
     Ok(removed)
 }

@@ -82,7 +82,7 @@ impl LocalReader {
         let aligned = blocks > 0 && offset.is_multiple_of(BLOCK) && is_aligned(buffer);
         if let Some(direct) = aligned.then(|| self.direct()).flatten() {
             match direct.read_at(&mut buffer[..blocks], offset) {
-                Err(error) if system::refuses_direct(&error) => {
+                Err(error) if system::is_unsupported(&error) => {
                     tracing::debug!(%error, "no direct reads here, using the page cache");
                     self.refused.store(true, Ordering::Relaxed);
                 }

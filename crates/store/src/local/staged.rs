@@ -98,12 +98,16 @@ fn create_temp(target: &Path) -> io::Result<TempFile> {
     let name = target.file_name().unwrap_or_default();
     for _ in 0..MAX_FOLDER_RACES {
         match TempFile::create(folder, name) {
-            // There is no folder yet, or someone has just removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => folder::make(folder)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => return other,
         }
+        // There is no folder yet, or someone has just removed it.
+        match folder::make(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
     }
-    Err(io::ErrorKind::ResourceBusy.into())
+    TempFile::create(folder, name)
 }
 
 fn explain(target: &Path, key: &str, len: u64, operation: &'static str, error: io::Error) -> Error {

@@ -40,13 +40,13 @@ pub(super) fn open_direct(path: &Path, options: &mut OpenOptions) -> io::Result<
     let flags = OFlags::DIRECT.bits().cast_signed();
     match options.custom_flags(flags).open(path) {
         Ok(file) => Ok(Some(file)),
-        Err(error) if refuses_direct(&error) => Ok(None),
+        Err(error) if is_unsupported(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Whether this is how a file system says that it does no direct I/O, or not of this shape.
-pub(super) fn refuses_direct(error: &io::Error) -> bool {
+/// Whether this is how a file system says that it cannot do that at all, or not in this shape.
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
         Some(Errno::INVAL | Errno::OPNOTSUPP)
@@ -79,11 +79,12 @@ fn link_new(source: &Path, target: &Path) -> io::Result<()> {
     std::fs::remove_file(source)
 }
 
-/// Makes the names in `folder` durable.
+/// Makes the names in `folder` durable; there are none if it does not exist.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    match File::open(folder)?.sync_all() {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // Some network file systems have nothing to do here, and say so.
-        Err(error) if refuses_direct(&error) => Ok(()),
+        Err(error) if is_unsupported(&error) => Ok(()),
         other => other,
     }
 }

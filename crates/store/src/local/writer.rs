@@ -92,7 +92,7 @@ impl LocalWriter {
                     offset += count as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if system::refuses_direct(&error) => {
+                Err(error) if system::is_unsupported(&error) => {
                     tracing::debug!(%error, "no direct writes here, using the page cache");
                     self.refused.store(true, Ordering::Relaxed);
                 }
