@@ -245,3 +245,6 @@ impl Sharding {
         self.pins.iter().all(pinned).then_some(position)
     }
 }
+
+#[cfg(test)]
+mod tests;

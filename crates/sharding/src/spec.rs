@@ -196,3 +196,6 @@ impl TensorSpec {
         Some(Local::at(sharding, &self.shape, position))
     }
 }
+
+#[cfg(test)]
+mod tests;
