@@ -16,9 +16,9 @@ pub enum Error {
         /// What would have been accepted.
         expected: &'static str,
     },
-    /// The name of an element type is unknown.
+    /// The element type is unknown, or cannot be reduced as asked.
     #[error(transparent)]
-    DType(#[from] cairn_tensor::Error),
+    Tensor(#[from] cairn_tensor::Error),
     /// Something is larger than its named limit.
     #[error("{actual} {what} are more than the limit of {limit}")]
     Limit {
@@ -149,7 +149,7 @@ impl Error {
     /// What the reader can do next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Error::DType(error) => error.hint(),
+            Error::Tensor(error) => error.hint(),
             Error::AxisName { .. } => Some(
                 "use letters, digits, `_`, `.` and `-`, starting with a letter or `_`".to_owned(),
             ),

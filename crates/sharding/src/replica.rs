@@ -47,24 +47,40 @@ impl Sharding {
 }
 
 impl Mesh {
-    /// The ranks that differ from `rank` in their coordinates along `axes` at most, in row-major order;
-    /// none if `rank` or an axis is not in the mesh.
+    /// The ranks that differ from `rank` in their coordinates along `axes` at most, in row-major order of
+    /// those coordinates, the first of `axes` outermost; none if `rank` or an axis is not in the mesh.
     pub fn ranks_along(&self, rank: usize, axes: &[usize]) -> Vec<usize> {
-        let Some(position) = self.position(rank) else {
-            return Vec::new();
-        };
-        if axes.iter().any(|&axis| axis >= self.axes().len()) {
-            return Vec::new();
+        (0..)
+            .map_while(|index| self.rank_along(rank, axes, index))
+            .collect()
+    }
+
+    /// The rank at place `index` of [`ranks_along`](Self::ranks_along).
+    pub fn rank_along(&self, rank: usize, axes: &[usize], mut index: usize) -> Option<usize> {
+        let mut position = self.position(rank)?;
+        for &axis in axes.iter().rev() {
+            let size = self.axes().get(axis)?.size;
+            position -= self.coord(position, axis) * self.stride(axis);
+            position += index % size * self.stride(axis);
+            index /= size;
         }
-        let own = |axis: &usize| self.coord(position, *axis) * self.stride(*axis);
-        let mut positions = vec![position - axes.iter().map(own).sum::<usize>()];
-        for &axis in axes {
-            positions = positions
-                .into_iter()
-                .flat_map(|from| (0..self.axis_size(axis)).map(move |at| (from, at)))
-                .map(|(from, at)| from + at * self.stride(axis))
-                .collect();
-        }
-        positions.into_iter().map(|at| self.rank(at)).collect()
+        (index == 0).then(|| self.rank(position))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_along_axes_stand_in_the_order_of_the_axes() {
+        let mesh = Mesh::new([("a", 2), ("b", 2), ("c", 2)]).unwrap();
+        assert_eq!(mesh.ranks_along(5, &[]), [5]);
+        assert_eq!(mesh.ranks_along(5, &[2]), [4, 5]);
+        assert_eq!(mesh.ranks_along(5, &[0, 2]), [0, 1, 4, 5]);
+        assert_eq!(mesh.ranks_along(5, &[2, 0]), [0, 4, 1, 5]);
+        assert_eq!(mesh.rank_along(5, &[2, 0], 1), Some(4));
+        assert!(mesh.ranks_along(8, &[0]).is_empty());
+        assert!(mesh.ranks_along(5, &[3]).is_empty());
     }
 }

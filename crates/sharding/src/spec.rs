@@ -52,7 +52,8 @@ impl TensorSpec {
     /// A tensor of this type and shape, held as stated.
     ///
     /// # Errors
-    /// If the tensor is too large, has too many dims, or the distribution does not fit its shape.
+    /// If the tensor is too large, has too many dims, or the distribution does not fit its shape or its
+    /// element type.
     pub fn new(
         dtype: DType,
         shape: Vec<usize>,
@@ -64,7 +65,10 @@ impl TensorSpec {
             return Err(Error::Unaddressable { dtype, shape });
         }
         let distribution = match distribution.into() {
-            Distribution::Mesh(sharding) => Distribution::Mesh(sharding.with_ndim(shape.len())?),
+            Distribution::Mesh(sharding) => {
+                check_reductions(dtype, &sharding)?;
+                Distribution::Mesh(sharding.with_ndim(shape.len())?)
+            }
             Distribution::Listed(listed) => {
                 listed.check(&shape)?;
                 Distribution::Listed(listed)
@@ -195,6 +199,15 @@ impl TensorSpec {
         let position = sharding.held_position(rank)?;
         Some(Local::at(sharding, &self.shape, position))
     }
+}
+
+fn check_reductions(dtype: DType, sharding: &Sharding) -> Result<(), Error> {
+    for &(_, op) in sharding.partial() {
+        if !op.applies_to(dtype) {
+            return Err(cairn_tensor::Error::UnsupportedReduce { op, dtype }.into());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -97,6 +97,7 @@ fn bad_specs_are_refused() {
         ("f32[4@ep]", "no axis `ep`"),
         ("f32[4294967296, 4294967296]", "has no length in bytes"),
         ("f4[3]", "has no length in bytes"),
+        ("bool[4 | sum(tp)]", "cannot reduce `bool` by `sum`"),
         ("f32[8@tp | listed(0={0:8})]", "is not a tensor spec"),
         (
             "f32[8 | listed(0={0:8}) | flat(tp)]",
