@@ -16,7 +16,7 @@ const MEMORY_LIMIT_MB: u32 = 2048;
 /// A single input may take this long.
 const INPUT_TIMEOUT_SECONDS: u32 = 10;
 
-/// Runs each target for `seconds`, continuing from the corpus of earlier runs.
+/// Runs each target for `seconds`, from its seeds and what earlier runs found.
 pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result {
     if !workspace.has_subcommand("fuzz") {
         let mut steps = Steps::default();
@@ -26,9 +26,14 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result {
     }
     let mut steps = Steps::default();
     for target in targets(workspace)? {
+        let corpus = workspace.root.join("fuzz/corpus").join(&target);
+        fs::create_dir_all(&corpus)?;
         let mut command = cargo_fuzz(workspace);
         command
-            .args(["fuzz", "run", &target, "--"])
+            .args(["fuzz", "run", &target])
+            .arg(corpus)
+            .arg(workspace.root.join("fuzz/seeds").join(&target))
+            .arg("--")
             .arg(format!("-max_total_time={seconds}"))
             .arg(format!("-rss_limit_mb={MEMORY_LIMIT_MB}"))
             .arg(format!("-timeout={INPUT_TIMEOUT_SECONDS}"));
