@@ -1,1 +1,68 @@
 //! State saved by many ranks, committed safely, loaded on any layout.
+//!
+//! | to | use |
+//! |---|---|
+//! | describe what a rank holds | [`State`], with a [`TensorSpec`](cairn_sharding::TensorSpec) for each tensor |
+//! | save it in the background | [`Checkpointer::save`] → [`Saving`] |
+//! | open what is committed | [`Checkpointer::latest`], [`Checkpointer::open`] → [`Checkpoint`] |
+//! | load any part, on any layout | [`Target`], [`Checkpoint::load`] |
+//! | see a load before it runs | [`LoadPlan`] |
+//! | check bytes on disk | [`verify`], [`finish`] |
+//! | delete old steps | [`retention`] |
+//!
+//! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
+
+mod assign;
+mod capture;
+mod checkpoint;
+mod checkpointer;
+mod checksum;
+mod clock;
+mod commit;
+mod error;
+mod hf_index;
+mod image;
+mod layout;
+mod load;
+mod manifest;
+mod names;
+mod overlap;
+mod part;
+mod plan;
+mod pool;
+mod problems;
+pub mod retention;
+mod rewrite;
+mod run;
+mod save;
+mod saving;
+mod seal;
+mod source;
+mod state;
+mod target;
+mod verify;
+mod world;
+mod writer;
+
+pub use assign::{Assignment, Item, WriterItems};
+pub use checkpoint::Checkpoint;
+pub use checkpointer::{Checkpointer, Latest, Options};
+pub use clock::rfc3339;
+pub use commit::IfCommitted;
+pub use error::{Error, Skipped};
+pub use layout::Layout;
+pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
+pub use manifest::{FORMAT_VERSION, Manifest};
+pub use names::{COMMIT, parse_step_folder, step_folder};
+pub use part::AssetEntry;
+pub use plan::{LoadCost, LoadPlan};
+pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
+pub use rewrite::{ExportReport, NewCheckpoint, RewriteOptions, RewriteReport, export_hf, rewrite};
+pub use run::all_steps;
+pub use save::SaveOptions;
+pub use saving::{SaveReport, Saving};
+pub use source::{ModelSource, Source, SourceFile, StoredPiece, StoredTensor};
+pub use state::{MAX_NAME_BYTES, State};
+pub use target::{Target, Wanted};
+pub use verify::{Unfinished, VerifyReport, finish, unfinished, verify};
+pub use world::World;

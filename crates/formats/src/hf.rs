@@ -158,7 +158,15 @@ fn from_index(store: &dyn Store) -> Result<Model, Error> {
 
 fn is_asset(key: &str) -> bool {
     let data = [".safetensors", ".bin", ".pt", ".pth", ".index.json"];
-    let text = [".json", ".txt", ".model", ".jinja", ".md", ".py", ".tiktoken"];
+    let text = [
+        ".json",
+        ".txt",
+        ".model",
+        ".jinja",
+        ".md",
+        ".py",
+        ".tiktoken",
+    ];
     !key.contains('/')
         && !data.iter().any(|end| key.ends_with(end))
         && text.iter().any(|end| key.ends_with(end))
@@ -214,7 +222,10 @@ mod tests {
             .put(INDEX_FILE, index.as_bytes(), PutMode::Create)
             .unwrap();
         let error = open_folder(&store).unwrap_err().to_string();
-        assert!(error.contains("tensor `b` is not in `m.safetensors`"), "{error}");
+        assert!(
+            error.contains("tensor `b` is not in `m.safetensors`"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,0 +1,300 @@
+//! Saves and loads the steps of one run.
+
+use crate::Error;
+use crate::checkpoint::Checkpoint;
+use crate::commit::Attempt;
+use crate::error::Skipped;
+use crate::load::{LoadOptions, LoadReport};
+use crate::names::attempt_name;
+use crate::pool::Pool;
+use crate::run;
+use crate::save::{Job, SaveOptions, WriterPlan, capture};
+use crate::saving::{Progress, Saving};
+use crate::state::State;
+use crate::target::Target;
+use crate::world::World;
+use cairn_store::Store;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What can be chosen for all saves of a run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a writer waits for the others before it gives up, counted from when its own bytes are durable.
+    pub commit_timeout: Duration,
+    /// How long the other writers leave the commit to writer 0.
+    pub takeover: Duration,
+    /// The most memory for file images. Without a limit it is as much as the rank writes; with a smaller one `save` takes longer.
+    pub staging_bytes: Option<u64>,
+    /// Threads that copy the state.
+    pub capture_threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            commit_timeout: Duration::from_secs(600),
+            takeover: Duration::from_secs(10),
+            staging_bytes: None,
+            capture_threads: cores.min(4),
+        }
+    }
+}
+
+/// One rank's access to a run: saves in the background, opens and loads what is committed.
+///
+/// ```
+/// use cairn_checkpoint::{Checkpointer, LoadOptions, SaveOptions, State, Target, World};
+/// use cairn_sharding::{Mesh, TensorSpec};
+/// use std::sync::Arc;
+///
+/// let store = Arc::new(cairn_store::Memory::new());
+/// let run = Checkpointer::new(store, World::single());
+/// let spec = TensorSpec::parse(&Mesh::single(), "u8[4]")?;
+///
+/// let weights = [1, 2, 3, 4];
+/// let mut state = State::new(0);
+/// state.tensor("weights", &spec, &weights)?;
+/// let saving = run.save(10, &state, &SaveOptions::default())?;   // the state may change again
+/// saving.wait()?;                                                // step 10 is safe
+///
+/// let mut loaded = [0; 4];
+/// let checkpoint = run.latest()?.checkpoint;
+/// checkpoint.load(vec![Target::new("weights", &spec, 0, &mut loaded)?], &LoadOptions::default())?;
+/// assert_eq!(loaded, weights);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Checkpointer {
+    store: Arc<dyn Store>,
+    world: World,
+    options: Options,
+    pool: Arc<Pool>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    plan: Option<Arc<WriterPlan>>,
+    /// How often each step was started: the next attempt at it needs another name.
+    started: HashMap<u64, u64>,
+    current: Option<(Saving, JoinHandle<()>)>,
+}
+
+/// The newest good step, and the newer ones that are not.
+#[derive(Debug)]
+pub struct Latest {
+    /// The step to use.
+    pub checkpoint: Checkpoint,
+    /// Newer steps that were passed over, newest first, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Checkpointer {
+    /// Access to the run that `store` is rooted at.
+    pub fn new(store: Arc<dyn Store>, world: World) -> Self {
+        Self::with_options(store, world, Options::default())
+    }
+
+    /// As [`Checkpointer::new`], with everything chosen.
+    pub fn with_options(store: Arc<dyn Store>, world: World, options: Options) -> Self {
+        Self {
+            pool: Arc::new(Pool::new(options.staging_bytes)),
+            store,
+            world,
+            options,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Saves `state` as `step`. Returns when the state is captured and may change; writing and committing go on in the background.
+    ///
+    /// If the save before is still being written, waits for it first.
+    ///
+    /// # Collective
+    /// Every rank of the world saves the same steps in the same order. No rank waits for another here.
+    ///
+    /// # Crash safety
+    /// Until the step is committed, readers see the steps before it and nothing of this one.
+    ///
+    /// # Errors
+    /// If the step is committed already, the state does not hold together, or the save before failed and nobody looked.
+    pub fn save(&self, step: u64, state: &State, options: &SaveOptions) -> Result<Saving, Error> {
+        let started = Instant::now();
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((saving, thread)) = inner.current.take() {
+            let failure = saving.unseen_failure();
+            // The result is in the handle; the thread has nothing left to say.
+            let _ = thread.join();
+            if let Some(source) = failure {
+                let step = saving.step();
+                return Err(Error::PreviousSave { step, source });
+            }
+        }
+        let attempt = self.attempt(&inner, step, options);
+        attempt.refuse_committed(self.store.as_ref())?;
+        *inner.started.entry(step).or_default() += 1;
+        let captured = self.capture(&mut inner, attempt, state, options, started);
+        let (saving, thread) = captured?;
+        inner.current = Some((saving.clone(), thread));
+        Ok(saving.with_stall(started.elapsed()))
+    }
+
+    fn attempt(&self, inner: &Inner, step: u64, options: &SaveOptions) -> Attempt {
+        let count = inner.started.get(&step).copied().unwrap_or(0);
+        Attempt {
+            step,
+            name: attempt_name(self.world.session(), step, count),
+            world: self.world.size(),
+            if_committed: options.if_committed,
+        }
+    }
+
+    /// Captures the state and starts the background; a failure here is told to the other writers, too.
+    fn capture(
+        &self,
+        inner: &mut Inner,
+        attempt: Attempt,
+        state: &State,
+        options: &SaveOptions,
+        started: Instant,
+    ) -> Result<(Saving, JoinHandle<()>), Error> {
+        let report = |error: &Error| {
+            attempt.report_failure(self.store.as_ref(), self.world.rank(), error);
+        };
+        let plan = self.plan(inner, state).inspect_err(report)?;
+        let progress = Arc::new(Progress::default());
+        let total = plan.image.as_ref().map_or(0, |image| image.len);
+        progress.total.store(total, Ordering::Relaxed);
+        let job = Job {
+            store: self.store.clone(),
+            world: self.world.clone(),
+            attempt: attempt.clone(),
+            plan,
+            options: options.clone(),
+            values: state.values.clone(),
+            rank_values: state.rank_values.clone(),
+            progress: progress.clone(),
+            commit_timeout: self.options.commit_timeout,
+            takeover: self.options.takeover,
+            started,
+        };
+        let threads = self.options.capture_threads;
+        let draining = capture(&job, state, &self.pool, threads).inspect_err(report)?;
+        let saving = Saving::new(attempt.step, progress);
+        let handle = saving.clone();
+        let thread = thread::spawn(move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| job.run(draining)));
+            handle.finish(outcome.unwrap_or_else(|panic| Err(stopped(panic.as_ref()))));
+        });
+        Ok((saving, thread))
+    }
+
+    /// This rank's plan for the state's layout, reused while the layout is the same.
+    fn plan(&self, inner: &mut Inner, state: &State) -> Result<Arc<WriterPlan>, Error> {
+        if state.rank() != self.world.rank() {
+            return Err(Error::State {
+                name: format!("the state of rank {}", state.rank()),
+                reason: format!("was given to rank {}", self.world.rank()),
+            });
+        }
+        let layout = state.layout();
+        let hash = layout.hash();
+        if let Some(plan) = &inner.plan
+            && plan.hash == hash
+            && *plan.layout == layout
+        {
+            return Ok(plan.clone());
+        }
+        let plan = WriterPlan::new(layout, hash, self.world.rank(), self.world.size())?;
+        let plan = Arc::new(plan);
+        inner.plan = Some(plan.clone());
+        Ok(plan)
+    }
+
+    /// The store this run lies in.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The bytes of memory kept for file images.
+    pub fn staging_bytes(&self) -> u64 {
+        self.pool.len_bytes()
+    }
+
+    /// The committed steps, ascending.
+    ///
+    /// # Errors
+    /// If the run cannot be listed.
+    pub fn steps(&self) -> Result<Vec<u64>, Error> {
+        run::committed_steps(self.store.as_ref())
+    }
+
+    /// Opens a committed step.
+    ///
+    /// # Errors
+    /// If there is no such step, or it is damaged.
+    pub fn open(&self, step: u64) -> Result<Checkpoint, Error> {
+        run::open(&self.store, step)
+    }
+
+    /// Opens the newest step whose structure is whole, passing over damaged ones.
+    ///
+    /// # Errors
+    /// [`Error::NothingUsable`] if there is none.
+    pub fn latest(&self) -> Result<Latest, Error> {
+        run::latest(&self.store)
+    }
+
+    /// Loads the newest step whose bytes are all intact: damage found while reading moves on to the step before.
+    ///
+    /// # Errors
+    /// [`Error::NothingUsable`] if there is none; key problems of the newest good step.
+    pub fn load_latest(
+        &self,
+        mut targets: Vec<Target>,
+        options: &LoadOptions,
+    ) -> Result<(Latest, LoadReport), Error> {
+        run::walk_back(&self.store, |checkpoint| {
+            let again = targets.iter_mut().map(Target::reborrow).collect();
+            checkpoint.load(again, options)
+        })
+    }
+
+    /// Waits for the save in the background, if there is one.
+    ///
+    /// # Errors
+    /// Whatever stopped it.
+    pub fn wait(&self) -> Result<(), Arc<Error>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        match &inner.current {
+            Some((saving, _)) => saving.wait().map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Checkpointer {
+    /// Leaving a run waits for the save in the background: what was started is finished.
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, thread)) = inner.current.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stopped(panic: &(dyn std::any::Any + Send)) -> Error {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    Error::Stopped {
+        message: message.unwrap_or_else(|| "no message".into()),
+    }
+}

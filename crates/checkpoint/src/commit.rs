@@ -1,0 +1,204 @@
+//! From parts to a commit, with no one in charge.
+//!
+//! Writers put their parts; whoever sees all of them joins them into the manifest and creates `COMMIT`, create-only. Normally that is
+//! writer 0. If it died, any other does the same and gets the same bytes, so a race is harmless: the store lets one win.
+
+use crate::Error;
+use crate::error::StoreContext;
+use crate::hf_index;
+use crate::manifest::Manifest;
+use crate::names::{AttemptKeys, commit_key};
+use crate::part::{ReadPart, read_head};
+use cairn_store::{PutMode, Store};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// How a commit treats a step that is committed already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IfCommitted {
+    /// Leave the committed step alone and refuse.
+    #[default]
+    Refuse,
+    /// Put this attempt in its place; the old one stays whole until then.
+    Replace,
+}
+
+/// One save, as its committers see it.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    pub(crate) step: u64,
+    pub(crate) name: String,
+    pub(crate) world: usize,
+    pub(crate) if_committed: IfCommitted,
+}
+
+/// What the first writer that gave up leaves for the others.
+#[derive(Debug, Serialize, Deserialize)]
+struct Failure {
+    writer: usize,
+    message: String,
+}
+
+impl Attempt {
+    pub(crate) fn keys(&self) -> AttemptKeys {
+        AttemptKeys::new(self.step, &self.name)
+    }
+
+    /// Refuses a step that is committed already, unless it is to be replaced.
+    pub(crate) fn refuse_committed(&self, store: &dyn Store) -> Result<(), Error> {
+        match committed_attempt(store, self.step)? {
+            Some(attempt) if self.if_committed == IfCommitted::Refuse => Err(Error::StepTaken {
+                step: self.step,
+                attempt,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until this attempt is committed, committing it when it is complete.
+    ///
+    /// Writer 0 looks for parts all the time; the others trust it for `takeover` and then do it themselves.
+    pub(crate) fn wait(
+        &self,
+        store: &dyn Store,
+        writer: usize,
+        timeout: Duration,
+        takeover: Duration,
+    ) -> Result<(), Error> {
+        let start = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if self.is_committed(store)? {
+                return Ok(());
+            }
+            self.check_failure(store)?;
+            let waited = start.elapsed();
+            if writer == 0 || waited >= takeover || waited >= timeout {
+                let missing = self.missing_writers(store)?;
+                if missing.is_empty() {
+                    return self.commit(store);
+                }
+                if waited >= timeout {
+                    return Err(Error::WritersMissing {
+                        step: self.step,
+                        missing,
+                        waited,
+                    });
+                }
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    /// Joins all parts and publishes the manifest.
+    ///
+    /// # Crash safety
+    /// `COMMIT` is one small object, put atomically: a reader finds it whole or not at all.
+    pub(crate) fn commit(&self, store: &dyn Store) -> Result<(), Error> {
+        let keys = self.keys();
+        let parts: Result<Vec<ReadPart>, Error> = (0..self.world)
+            .map(|writer| read_head(store, &keys, writer))
+            .collect();
+        let manifest = Manifest::join(parts?)?;
+        hf_index::publish(store, &keys, &manifest.layout)?;
+        let mode = match self.if_committed {
+            IfCommitted::Refuse => PutMode::Create,
+            IfCommitted::Replace => PutMode::Replace,
+        };
+        let key = commit_key(self.step);
+        match store.put(&key, &manifest.encode(), mode) {
+            // Somebody was faster: fine if it was this attempt.
+            Err(cairn_store::Error::AlreadyExists { .. }) => match self.is_committed(store)? {
+                true => Ok(()),
+                false => Err(self.taken(store)),
+            },
+            result => result.doing(|| format!("commit step {}", self.step)),
+        }
+    }
+
+    /// Whether `COMMIT` names this attempt.
+    fn is_committed(&self, store: &dyn Store) -> Result<bool, Error> {
+        match committed_attempt(store, self.step)? {
+            None => Ok(false),
+            Some(attempt) if attempt == self.name => Ok(true),
+            Some(_) if self.if_committed == IfCommitted::Replace => Ok(false),
+            Some(_) => Err(self.taken(store)),
+        }
+    }
+
+    fn taken(&self, store: &dyn Store) -> Error {
+        let attempt = committed_attempt(store, self.step);
+        Error::StepTaken {
+            step: self.step,
+            attempt: attempt.ok().flatten().unwrap_or_else(|| "unknown".into()),
+        }
+    }
+
+    fn missing_writers(&self, store: &dyn Store) -> Result<Vec<usize>, Error> {
+        let keys = self.keys();
+        let listing = store
+            .list(&keys.folder)
+            .doing(|| format!("list `{}`", keys.folder))?;
+        let mut here = vec![false; self.world];
+        for meta in &listing {
+            let writer = keys.writer_of_part(&meta.key);
+            if let Some(seen) = writer.and_then(|writer| here.get_mut(writer)) {
+                *seen = true;
+            }
+        }
+        let missing = here.iter().enumerate().filter(|(_, seen)| !**seen);
+        Ok(missing.map(|(writer, _)| writer).collect())
+    }
+
+    fn check_failure(&self, store: &dyn Store) -> Result<(), Error> {
+        let key = self.keys().failed();
+        let bytes = match store.get(&key) {
+            Err(cairn_store::Error::NotFound { .. }) => return Ok(()),
+            result => result.doing(|| format!("read `{key}`"))?,
+        };
+        let failure = serde_json::from_slice(&bytes).unwrap_or_else(|_| Failure {
+            writer: 0,
+            message: "for a reason that cannot be read".into(),
+        });
+        Err(Error::WriterFailed {
+            step: self.step,
+            writer: failure.writer,
+            message: failure.message,
+        })
+    }
+
+    /// Tells the other writers that this one gave up. Best effort: on a full disk they find out by their deadline.
+    pub(crate) fn report_failure(&self, store: &dyn Store, writer: usize, error: &Error) {
+        let failure = Failure {
+            writer,
+            message: chain(error),
+        };
+        let bytes = serde_json::to_vec(&failure).expect("a failure is JSON");
+        if let Err(error) = store.put(&self.keys().failed(), &bytes, PutMode::Create) {
+            tracing::debug!(%error, "could not leave a note of the failure");
+        }
+    }
+}
+
+/// The attempt that a step's `COMMIT` names.
+pub(crate) fn committed_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
+    let key = commit_key(step);
+    let bytes = match store.get(&key) {
+        Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
+        result => result.doing(|| format!("read `{key}`"))?,
+    };
+    Ok(Some(Manifest::decode(&key, &bytes)?.attempt))
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        cause = source.source();
+    }
+    text
+}

@@ -1,0 +1,247 @@
+//! Everything that can go wrong while saving, committing and loading, each with what to do next.
+
+use crate::problems::KeyProblems;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why an operation on a checkpoint did not succeed. Nothing is harmed by any of them.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store failed.
+    #[error("cannot {action}")]
+    Store {
+        /// What was being done.
+        action: String,
+        /// The store's reason.
+        source: cairn_store::Error,
+    },
+    /// A mesh, sharding or shape does not hold together.
+    #[error("tensor `{name}` cannot be placed")]
+    Placement {
+        /// The tensor.
+        name: String,
+        /// What is wrong with it.
+        source: cairn_sharding::Error,
+    },
+    /// A copy does not fit its buffers.
+    #[error("tensor `{name}` cannot be copied")]
+    Copy {
+        /// The tensor.
+        name: String,
+        /// What does not fit.
+        source: cairn_tensor::Error,
+    },
+    /// A model in another format cannot be read.
+    #[error(transparent)]
+    Format(#[from] cairn_formats::Error),
+    /// The state handed in cannot be saved or loaded as it is.
+    #[error("`{name}` {reason}")]
+    State {
+        /// The tensor or value.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The step is committed already, by another attempt.
+    #[error("step {step} is already committed (attempt `{attempt}`)")]
+    StepTaken {
+        /// The step.
+        step: u64,
+        /// The attempt that holds it.
+        attempt: String,
+    },
+    /// Not every writer delivered in time.
+    #[error("step {step} is waiting for writers {} since {} s", list(missing), waited.as_secs())]
+    WritersMissing {
+        /// The step.
+        step: u64,
+        /// The writers whose parts are not there.
+        missing: Vec<usize>,
+        /// How long they were waited for.
+        waited: Duration,
+    },
+    /// Another writer of the same save gave up.
+    #[error("writer {writer} could not save step {step}: {message}")]
+    WriterFailed {
+        /// The step.
+        step: u64,
+        /// The writer.
+        writer: usize,
+        /// Its own words.
+        message: String,
+    },
+    /// The parts of a save contradict each other.
+    #[error("the writers of step {step} disagree: {reason}")]
+    Disagreement {
+        /// The step.
+        step: u64,
+        /// Who says what.
+        reason: String,
+    },
+    /// The save before this one failed and nobody looked at it.
+    #[error("the previous save, of step {step}, failed")]
+    PreviousSave {
+        /// The step that is not safe.
+        step: u64,
+        /// Why.
+        source: Arc<Error>,
+    },
+    /// There is no such step.
+    #[error("there is no step {step} in `{url}`")]
+    NoSuchStep {
+        /// The step asked for.
+        step: u64,
+        /// The run.
+        url: String,
+        /// The committed steps.
+        available: Vec<u64>,
+    },
+    /// No step of the run can be used.
+    #[error("`{url}` has no usable checkpoint{}", skipped_text(skipped))]
+    NothingUsable {
+        /// The run.
+        url: String,
+        /// The steps that were passed over, newest first, and why.
+        skipped: Vec<Skipped>,
+    },
+    /// A step was started but never committed.
+    #[error("step {step} was never committed: {reason}")]
+    Incomplete {
+        /// The step.
+        step: u64,
+        /// What is missing.
+        reason: String,
+    },
+    /// Bytes on disk are not the ones that were written.
+    #[error("`{file}` is damaged: {reason}")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Which bytes, which tensors, and how it was noticed.
+        reason: String,
+    },
+    /// The checkpoint was written by a newer Cairn.
+    #[error("`{file}` has format version {found}, this build reads up to {supported}")]
+    Version {
+        /// The file.
+        file: String,
+        /// Its version.
+        found: u64,
+        /// The newest one understood here.
+        supported: u64,
+    },
+    /// A background thread stopped without a result. This is a defect of Cairn.
+    #[error("the background save stopped unexpectedly: {message}")]
+    Stopped {
+        /// What it said last.
+        message: String,
+    },
+    /// Names, shapes or types of checkpoint and target do not fit.
+    #[error("{0}")]
+    Keys(Box<KeyProblems>),
+}
+
+/// A step that was passed over on the way to a good one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The step.
+    pub step: u64,
+    /// Why it cannot be used.
+    pub reason: String,
+}
+
+impl Error {
+    /// What the reader can do next.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Error::Store { source, .. } => return source.hint(),
+            Error::Placement { source, .. } => return source.hint(),
+            Error::Format(source) => return source.hint(),
+            Error::PreviousSave { source, .. } => return source.hint(),
+            Error::Keys(problems) => return problems.hint(),
+            Error::StepTaken { .. } => "save another step, or pass `replace` to put this save in its place".into(),
+            Error::WritersMissing { .. } => {
+                "nothing was committed and older steps are untouched; look at those ranks' logs. If they finished after all, `cairn verify --finish` completes the save".into()
+            }
+            Error::WriterFailed { .. } => {
+                "nothing was committed and older steps are untouched; mend that writer and save again".into()
+            }
+            Error::Disagreement { .. } => {
+                "every rank must describe a tensor in the same way, and every launch needs its own session name".into()
+            }
+            Error::NoSuchStep { available, .. } if available.is_empty() => {
+                "the run has no committed steps".into()
+            }
+            Error::NoSuchStep { available, .. } => format!(
+                "committed steps: {}",
+                list(&available[available.len().saturating_sub(10)..])
+            ),
+            Error::Damaged { .. } => {
+                "use another step: `cairn ls` shows them, and loading `latest` passes over damaged ones".into()
+            }
+            Error::Incomplete { .. } => {
+                "`cairn verify --finish` completes it if every part is there".into()
+            }
+            Error::Version { .. } => "install a newer Cairn to read it".into(),
+            _ => return None,
+        };
+        Some(hint)
+    }
+
+    /// Whether bytes that were written are no longer what they were.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Error::Damaged { .. } => true,
+            Error::Store { source, .. } => matches!(
+                source,
+                cairn_store::Error::NotFound { .. } | cairn_store::Error::Truncated { .. }
+            ),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn damaged(file: impl Into<String>, reason: impl Into<String>) -> Self {
+        Error::Damaged {
+            file: file.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Adds what was being done to a store's error.
+pub(crate) trait StoreContext<T> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> StoreContext<T> for Result<T, cairn_store::Error> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Store {
+            action: action(),
+            source,
+        })
+    }
+}
+
+/// `0, 1, 2 … (+97 more)`: a list that stays readable.
+pub(crate) fn list<T: ToString>(items: &[T]) -> String {
+    const SHOWN: usize = 16;
+    let mut text = items
+        .iter()
+        .take(SHOWN)
+        .map(T::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if items.len() > SHOWN {
+        text.push_str(&format!(" … (+{} more)", items.len() - SHOWN));
+    }
+    text
+}
+
+fn skipped_text(skipped: &[Skipped]) -> String {
+    let lines: Vec<String> = skipped
+        .iter()
+        .map(|skip| format!("\n  step {}: {}", skip.step, skip.reason))
+        .collect();
+    lines.concat()
+}

@@ -1,0 +1,207 @@
+//! Which tensors there are and how each is spread over ranks: the formula a checkpoint stores instead of a list of chunks.
+
+mod json;
+
+use crate::Error;
+use crate::checksum::hash64;
+use cairn_sharding::{Distribution, Listed, Sharding, TensorSpec};
+use std::collections::BTreeMap;
+
+/// Names → tensors, in order of names, and the names that stand for another tensor.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Layout {
+    names: Vec<String>,
+    specs: Vec<TensorSpec>,
+    aliases: BTreeMap<String, String>,
+}
+
+impl Layout {
+    /// Builds a layout; `aliases` maps a name to the tensor it is another name of.
+    pub fn new(tensors: BTreeMap<String, TensorSpec>, aliases: BTreeMap<String, String>) -> Self {
+        let (names, specs) = tensors.into_iter().unzip();
+        Self {
+            names,
+            specs,
+            aliases,
+        }
+    }
+
+    /// The number of tensors, aliases not counted.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are no tensors.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Names and tensors in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &TensorSpec)> {
+        self.names.iter().map(String::as_str).zip(&self.specs)
+    }
+
+    /// The tensor with this index.
+    pub fn spec(&self, index: usize) -> &TensorSpec {
+        &self.specs[index]
+    }
+
+    /// The name with this index.
+    pub fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+
+    /// The index of the tensor called `name`, directly or by an alias.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        let name = self.aliases.get(name).map_or(name, String::as_str);
+        self.names.binary_search_by(|n| n.as_str().cmp(name)).ok()
+    }
+
+    /// Other names of tensors.
+    pub fn aliases(&self) -> &BTreeMap<String, String> {
+        &self.aliases
+    }
+
+    /// Every name a tensor can be asked for by.
+    pub fn all_names(&self) -> impl Iterator<Item = &str> {
+        let aliases = self.aliases.keys().map(String::as_str);
+        self.names.iter().map(String::as_str).chain(aliases)
+    }
+
+    /// The bytes of all tensors, each counted once however many ranks hold it.
+    pub fn len_bytes(&self) -> u64 {
+        self.specs.iter().map(tensor_bytes).sum()
+    }
+
+    /// One number that tells two layouts apart. It covers names, types, shapes, meshes, shardings and aliases.
+    ///
+    /// The hash of a layout is the wrapping sum of the hashes of its entries, so that a committer can work out from the joint
+    /// layout what each writer must have sent.
+    pub fn hash(&self) -> u64 {
+        let tensors = (0..self.len()).map(|index| self.entry_hash(index));
+        let aliases = self.aliases.iter().map(|(name, of)| alias_hash(name, of));
+        tensors.chain(aliases).fold(0, u64::wrapping_add)
+    }
+
+    /// The hash a writer must send that holds exactly the tensors of this layout that `rank` holds.
+    pub(crate) fn hash_held_by(&self, rank: usize, hashes: &EntryHashes) -> u64 {
+        let held = |index: usize| self.specs[index].holds(rank);
+        let tensors = (0..self.len())
+            .filter(|index| held(*index))
+            .map(|index| hashes.tensors[index]);
+        let aliases = hashes
+            .aliases
+            .iter()
+            .filter(|(of, _)| held(*of))
+            .map(|(_, hash)| *hash);
+        tensors.chain(aliases).fold(0, u64::wrapping_add)
+    }
+
+    /// The hash of every entry, worked out once.
+    pub(crate) fn entry_hashes(&self) -> EntryHashes {
+        let tensors = (0..self.len())
+            .map(|index| self.entry_hash(index))
+            .collect();
+        let aliases = self
+            .aliases
+            .iter()
+            .filter_map(|(name, of)| Some((self.find(of)?, alias_hash(name, of))))
+            .collect();
+        EntryHashes { tensors, aliases }
+    }
+
+    fn entry_hash(&self, index: usize) -> u64 {
+        let spec = &self.specs[index];
+        let text = match spec.distribution() {
+            Distribution::Mesh(sharding) => {
+                format!("{}\n{spec}\n{}", self.names[index], sharding.mesh())
+            }
+            // A writer knows only its own pieces; what all must agree on is the tensor they are pieces of.
+            Distribution::Listed(_) => {
+                format!(
+                    "{}\n{}\n{:?}",
+                    self.names[index],
+                    spec.dtype(),
+                    spec.shape()
+                )
+            }
+        };
+        hash64(text.as_bytes())
+    }
+
+    /// The tensors that `rank` holds, as that rank would describe them.
+    pub(crate) fn held_by(&self, rank: usize) -> Layout {
+        let held: BTreeMap<String, TensorSpec> = self
+            .iter()
+            .filter(|(_, spec)| spec.holds(rank))
+            .map(|(name, spec)| (name.to_string(), own_spec(spec, rank)))
+            .collect();
+        let aliases = self.aliases.iter().filter(|(_, of)| held.contains_key(*of));
+        let aliases = aliases
+            .map(|(name, of)| (name.clone(), of.clone()))
+            .collect();
+        Layout::new(held, aliases)
+    }
+
+    /// Checks that each tensor can be saved by a world of `size` ranks.
+    pub(crate) fn check_world(&self, size: usize) -> Result<(), Error> {
+        for (name, spec) in self.iter() {
+            let rank = spec.max_rank();
+            if rank >= size {
+                return Err(Error::State {
+                    name: name.into(),
+                    reason: format!("lives on rank {rank}, but the world has {size} ranks"),
+                });
+            }
+            if spec
+                .sharding()
+                .is_some_and(|sharding| !sharding.partial().is_empty())
+            {
+                return Err(Error::State {
+                    name: name.into(),
+                    reason: format!("is a partial result (`{spec}`): reduce it before saving"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The hashes of a layout's entries: by tensor, and for aliases with the tensor they stand for.
+#[derive(Debug)]
+pub(crate) struct EntryHashes {
+    tensors: Vec<u64>,
+    aliases: Vec<(usize, u64)>,
+}
+
+fn alias_hash(name: &str, of: &str) -> u64 {
+    hash64(format!("{name}\n= {of}").as_bytes())
+}
+
+/// The bytes of one whole tensor.
+pub(crate) fn tensor_bytes(spec: &TensorSpec) -> u64 {
+    let elements: usize = spec.shape().iter().product();
+    // Odd counts of sub-byte elements take up the byte they end in.
+    let bytes = spec.dtype().len_bytes(elements);
+    bytes.unwrap_or((elements * spec.dtype().bits()).div_ceil(8)) as u64
+}
+
+/// Of a listed tensor a rank speaks only for itself.
+pub(crate) fn own_spec(spec: &TensorSpec, rank: usize) -> TensorSpec {
+    let Distribution::Listed(listed) = spec.distribution() else {
+        return spec.clone();
+    };
+    let own = Listed::new([(rank, listed.pieces(rank).to_vec())].into());
+    TensorSpec::new(spec.dtype(), spec.shape().to_vec(), own)
+        .expect("fewer pieces of a valid tensor are valid")
+}
+
+/// The first rank that holds the tensor, in order of coordinates: it speaks for all.
+pub(crate) fn first_rank(sharding: &Sharding) -> usize {
+    let mut coords = vec![0; sharding.mesh().axes().len()];
+    for &(axis, index) in sharding.pins() {
+        coords[axis] = index;
+    }
+    let rank = sharding.mesh().rank_at(&coords);
+    rank.expect("pins and zeros lie inside the mesh")
+}

@@ -1,0 +1,220 @@
+//! Layouts as JSON, and many writers' layouts joined into one.
+//!
+//! ```json
+//! "layouts": [{"mesh": "dp=2,tp=4", "tensors": {"wte": "bf16[50257@tp, 768]", "norm": "f32[768]"}}],
+//! "listed": {"table": {"dtype": "f32", "shape": [100, 8], "pieces": {"0": ["0:60,0:8"], "3": ["60:40,0:8"]}}},
+//! "aliases": {"lm_head": "wte"}
+//! ```
+
+use super::{Layout, first_rank};
+use cairn_sharding::{Distribution, Listed, Mesh, Piece, TensorSpec};
+use cairn_tensor::DType;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+impl Layout {
+    /// The part of this layout that `rank` contributes to the joint one: formulas of which it is the first holder, and its own listed pieces.
+    pub(crate) fn contributed_by(&self, rank: usize) -> Layout {
+        let tensors: BTreeMap<String, TensorSpec> = self
+            .iter()
+            .filter(|(_, spec)| match spec.distribution() {
+                Distribution::Mesh(sharding) => first_rank(sharding) == rank,
+                Distribution::Listed(listed) => listed.by_rank().contains_key(&rank),
+            })
+            .map(|(name, spec)| (name.to_string(), spec.clone()))
+            .collect();
+        let aliases = self
+            .aliases
+            .iter()
+            .filter(|(_, of)| tensors.contains_key(*of))
+            .map(|(name, of)| (name.clone(), of.clone()))
+            .collect();
+        Layout::new(tensors, aliases)
+    }
+
+    /// Adds the members that describe this layout to `out`.
+    pub(crate) fn write_json(&self, out: &mut Map<String, Value>) {
+        let mut layouts: Vec<(&Mesh, Map<String, Value>)> = Vec::new();
+        let mut listed = Map::new();
+        for (name, spec) in self.iter() {
+            match spec.distribution() {
+                Distribution::Mesh(sharding) => {
+                    let mesh = sharding.mesh();
+                    let known = layouts.iter().position(|(m, _)| *m == mesh);
+                    let index = known.unwrap_or_else(|| {
+                        layouts.push((mesh, Map::new()));
+                        layouts.len() - 1
+                    });
+                    layouts[index]
+                        .1
+                        .insert(name.into(), json!(spec.to_string()));
+                }
+                Distribution::Listed(pieces) => {
+                    listed.insert(name.into(), listed_json(spec, pieces));
+                }
+            }
+        }
+        let layouts: Vec<Value> = layouts
+            .into_iter()
+            .map(|(mesh, tensors)| json!({"mesh": mesh.to_string(), "tensors": tensors}))
+            .collect();
+        out.insert("layouts".into(), json!(layouts));
+        out.insert("listed".into(), Value::Object(listed));
+        out.insert("aliases".into(), json!(self.aliases));
+    }
+
+    /// Reads what [`Layout::write_json`] wrote.
+    pub(crate) fn read_json(members: &Map<String, Value>) -> Result<Layout, String> {
+        let mut tensors = BTreeMap::new();
+        for layout in array(members, "layouts")? {
+            let mesh: Mesh = text(layout, "mesh")?
+                .parse()
+                .map_err(|e| format!("mesh: {e}"))?;
+            for (name, spec) in object(layout, "tensors")? {
+                let spec = spec.as_str().ok_or("a tensor is not a string")?;
+                let spec =
+                    TensorSpec::parse(&mesh, spec).map_err(|e| format!("tensor `{name}`: {e}"))?;
+                insert(&mut tensors, name, spec)?;
+            }
+        }
+        for (name, entry) in members
+            .get("listed")
+            .and_then(Value::as_object)
+            .ok_or("`listed` is not an object")?
+        {
+            insert(&mut tensors, name, read_listed(name, entry)?)?;
+        }
+        let aliases: BTreeMap<String, String> = members
+            .get("aliases")
+            .map_or(Ok(BTreeMap::new()), |value| {
+                serde_json::from_value(value.clone()).map_err(|e| format!("aliases: {e}"))
+            })?;
+        check_aliases(&tensors, &aliases)?;
+        Ok(Layout::new(tensors, aliases))
+    }
+
+    /// Joins what the writers contributed. Equal entries fold into one; pieces of a listed tensor are put together.
+    pub(crate) fn join(parts: impl IntoIterator<Item = Layout>) -> Result<Layout, String> {
+        let mut tensors: BTreeMap<String, TensorSpec> = BTreeMap::new();
+        let mut aliases = BTreeMap::new();
+        for part in parts {
+            for (name, spec) in part.names.into_iter().zip(part.specs) {
+                match tensors.entry(name) {
+                    Entry::Vacant(entry) => {
+                        entry.insert(spec);
+                    }
+                    Entry::Occupied(mut entry) => {
+                        join_specs(&entry.key().clone(), entry.get_mut(), &spec)?;
+                    }
+                }
+            }
+            for (name, of) in part.aliases {
+                let other = aliases.insert(name.clone(), of.clone());
+                if other.is_some_and(|other| other != of) {
+                    return Err(format!("`{name}` is an alias of two tensors"));
+                }
+            }
+        }
+        check_aliases(&tensors, &aliases)?;
+        Ok(Layout::new(tensors, aliases))
+    }
+}
+
+fn join_specs(name: &str, known: &mut TensorSpec, new: &TensorSpec) -> Result<(), String> {
+    if known == new {
+        return Ok(());
+    }
+    let same_tensor = known.dtype() == new.dtype() && known.shape() == new.shape();
+    let (Distribution::Listed(here), Distribution::Listed(there)) =
+        (known.distribution(), new.distribution())
+    else {
+        return Err(format!(
+            "tensor `{name}` is `{known}` for one and `{new}` for another"
+        ));
+    };
+    if !same_tensor {
+        return Err(format!(
+            "tensor `{name}` is `{known}` for one and `{new}` for another"
+        ));
+    }
+    let mut pieces = here.by_rank().clone();
+    pieces.extend(there.by_rank().clone());
+    *known = TensorSpec::new(new.dtype(), new.shape().to_vec(), Listed::new(pieces))
+        .map_err(|e| format!("tensor `{name}`: {e}"))?;
+    Ok(())
+}
+
+fn insert(
+    tensors: &mut BTreeMap<String, TensorSpec>,
+    name: &str,
+    spec: TensorSpec,
+) -> Result<(), String> {
+    match tensors.insert(name.to_string(), spec) {
+        None => Ok(()),
+        Some(_) => Err(format!("tensor `{name}` occurs twice")),
+    }
+}
+
+fn check_aliases(
+    tensors: &BTreeMap<String, TensorSpec>,
+    aliases: &BTreeMap<String, String>,
+) -> Result<(), String> {
+    for (name, of) in aliases {
+        if !tensors.contains_key(of) || tensors.contains_key(name) {
+            return Err(format!("`{name}` cannot be an alias of `{of}`"));
+        }
+    }
+    Ok(())
+}
+
+fn listed_json(spec: &TensorSpec, listed: &Listed) -> Value {
+    let pieces: Map<String, Value> = listed
+        .by_rank()
+        .iter()
+        .map(|(rank, held)| {
+            let texts: Vec<String> = held.iter().map(Piece::to_string).collect();
+            (rank.to_string(), json!(texts))
+        })
+        .collect();
+    json!({"dtype": spec.dtype().name(), "shape": spec.shape(), "pieces": pieces})
+}
+
+fn read_listed(name: &str, entry: &Value) -> Result<TensorSpec, String> {
+    let wrong = |what: &str| format!("tensor `{name}`: {what}");
+    let dtype: DType = text(entry, "dtype")?
+        .parse()
+        .map_err(|e| wrong(&format!("{e}")))?;
+    let shape: Vec<usize> = serde_json::from_value(entry["shape"].clone())
+        .map_err(|e| wrong(&format!("shape: {e}")))?;
+    let mut pieces = BTreeMap::new();
+    for (rank, held) in object(entry, "pieces")? {
+        let rank: usize = rank.parse().map_err(|_| wrong("a rank is not a number"))?;
+        let held: Vec<String> =
+            serde_json::from_value(held.clone()).map_err(|e| wrong(&e.to_string()))?;
+        let held: Result<Vec<Piece>, _> = held.iter().map(|text| text.parse()).collect();
+        pieces.insert(rank, held.map_err(|e| wrong(&format!("{e}")))?);
+    }
+    TensorSpec::new(dtype, shape, Listed::new(pieces)).map_err(|e| wrong(&e.to_string()))
+}
+
+fn array<'a>(members: &'a Map<String, Value>, key: &str) -> Result<&'a Vec<Value>, String> {
+    members
+        .get(key)
+        .and_then(Value::as_array)
+        .ok_or_else(|| format!("`{key}` is not a list"))
+}
+
+fn object<'a>(value: &'a Value, key: &str) -> Result<&'a Map<String, Value>, String> {
+    value
+        .get(key)
+        .and_then(Value::as_object)
+        .ok_or_else(|| format!("`{key}` is not an object"))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
+    value
+        .get(key)
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("`{key}` is not a string"))
+}

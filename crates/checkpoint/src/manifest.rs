@@ -1,0 +1,199 @@
+//! The manifest: what a committed checkpoint contains, under the name `COMMIT`.
+//!
+//! Its size depends on the number of tensors, and by sixteen characters on the number of writers.
+
+use crate::Error;
+use crate::error::list;
+use crate::layout::Layout;
+use crate::part::{AssetEntry, ReadPart, field};
+use crate::seal::{seal, unseal};
+use cairn_sharding::{Distribution, Piece, Region};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The format version this build writes, and the newest it reads.
+pub const FORMAT_VERSION: u64 = 1;
+
+/// The digits of a part's digest that the manifest keeps.
+pub(crate) const DIGEST_DIGITS: usize = 16;
+
+/// The contents of a committed checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Manifest {
+    /// The step.
+    pub step: u64,
+    /// The attempt whose files these are.
+    pub attempt: String,
+    /// When writer 0 finished its part: RFC 3339, UTC.
+    pub created: String,
+    /// The program that wrote it.
+    pub program: String,
+    /// Every tensor and how it is spread over the writers.
+    pub layout: Layout,
+    /// Plain values shared by all ranks.
+    pub values: BTreeMap<String, Value>,
+    /// Words the user gave this step; retention can keep by them.
+    pub tags: Vec<String>,
+    /// Small files that travel with the state.
+    pub assets: BTreeMap<String, AssetEntry>,
+    /// The bytes of all data files.
+    pub len_bytes: u64,
+    /// For each writer, the first digits of its part's digest.
+    pub(crate) parts: Vec<String>,
+}
+
+impl Manifest {
+    /// The number of writers.
+    pub fn writers(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Joins the parts of all writers, which must be in order and complete.
+    ///
+    /// Any process that does this gets the same manifest, byte for byte.
+    pub(crate) fn join(parts: Vec<ReadPart>) -> Result<Self, Error> {
+        let step = parts.first().map_or(0, |part| part.part.step);
+        let disagree = |reason: String| Error::Disagreement { step, reason };
+        let digests = parts
+            .iter()
+            .map(|part| part.digest[..DIGEST_DIGITS].to_string())
+            .collect();
+        let hashes: Vec<u64> = parts.iter().map(|part| part.part.layout_hash).collect();
+        let len_bytes = parts
+            .iter()
+            .filter_map(|part| part.part.file.as_ref())
+            .map(|file| file.len_bytes)
+            .sum();
+        let layouts: Vec<Layout> = parts.iter().map(|part| part.part.layout.clone()).collect();
+        let layout = Layout::join(layouts).map_err(disagree)?;
+        check_hashes(&layout, &hashes).map_err(disagree)?;
+        check_cover(&layout).map_err(disagree)?;
+        let first = parts.into_iter().next().map(|part| part.part);
+        let first = first.ok_or_else(|| Error::Disagreement {
+            step,
+            reason: "there are no parts".into(),
+        })?;
+        Ok(Self {
+            step: first.step,
+            attempt: first.attempt,
+            created: first.created,
+            program: concat!("cairn ", env!("CARGO_PKG_VERSION")).into(),
+            layout,
+            values: first.values,
+            tags: first.tags,
+            assets: first.assets,
+            len_bytes,
+            parts: digests,
+        })
+    }
+
+    /// The manifest's bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut members = Map::new();
+        members.insert("cairn".into(), json!(FORMAT_VERSION));
+        members.insert("kind".into(), json!("manifest"));
+        members.insert("program".into(), json!(self.program));
+        members.insert("step".into(), json!(self.step));
+        members.insert("attempt".into(), json!(self.attempt));
+        members.insert("created".into(), json!(self.created));
+        members.insert("tags".into(), json!(self.tags));
+        members.insert("len_bytes".into(), json!(self.len_bytes));
+        self.layout.write_json(&mut members);
+        members.insert("values".into(), json!(self.values));
+        members.insert("assets".into(), json!(self.assets));
+        members.insert("writers".into(), json!(self.parts.len()));
+        members.insert("parts".into(), json!(self.parts.concat()));
+        seal(&members).0.into_bytes()
+    }
+
+    /// Reads a manifest; `file` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the seal is broken or a member makes no sense, [`Error::Version`] if it is too new.
+    pub fn decode(file: &str, bytes: &[u8]) -> Result<Self, Error> {
+        let sealed = unseal(bytes).map_err(|reason| Error::damaged(file, reason))?;
+        check_version(file, &sealed.members)?;
+        Self::from_members(&sealed.members).map_err(|reason| Error::damaged(file, reason))
+    }
+
+    fn from_members(members: &Map<String, Value>) -> Result<Self, String> {
+        let digests: String = field(members, "parts")?;
+        let writers: usize = field(members, "writers")?;
+        if !digests.is_ascii() || Some(digests.len()) != writers.checked_mul(DIGEST_DIGITS) {
+            return Err("`parts` does not have one digest for each writer".into());
+        }
+        let parts = (0..writers)
+            .map(|i| digests[i * DIGEST_DIGITS..(i + 1) * DIGEST_DIGITS].to_string())
+            .collect();
+        Ok(Self {
+            step: field(members, "step")?,
+            attempt: field(members, "attempt")?,
+            created: field(members, "created")?,
+            program: field(members, "program")?,
+            layout: Layout::read_json(members)?,
+            values: field(members, "values")?,
+            tags: field(members, "tags")?,
+            assets: field(members, "assets")?,
+            len_bytes: field(members, "len_bytes")?,
+            parts,
+        })
+    }
+}
+
+/// Refuses documents of a newer version by name.
+pub(crate) fn check_version(file: &str, members: &Map<String, Value>) -> Result<(), Error> {
+    let found = members.get("cairn").and_then(Value::as_u64).unwrap_or(0);
+    match found {
+        FORMAT_VERSION => Ok(()),
+        0 => Err(Error::damaged(file, "it has no format version")),
+        found => Err(Error::Version {
+            file: file.into(),
+            found,
+            supported: FORMAT_VERSION,
+        }),
+    }
+}
+
+/// Every writer must have had the same idea of the tensors it holds.
+fn check_hashes(layout: &Layout, sent: &[u64]) -> Result<(), String> {
+    let hashes = layout.entry_hashes();
+    let wrong: Vec<usize> = (0..sent.len())
+        .filter(|writer| layout.hash_held_by(*writer, &hashes) != sent[*writer])
+        .collect();
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "writers {} describe the tensors they hold otherwise than the writers that hold them first",
+            list(&wrong)
+        )),
+    }
+}
+
+/// Listed pieces must cover their tensor; formulas do by construction.
+fn check_cover(layout: &Layout) -> Result<(), String> {
+    for (name, spec) in layout.iter() {
+        let Distribution::Listed(listed) = spec.distribution() else {
+            continue;
+        };
+        let held = listed.by_rank().values().flatten();
+        let boxes: Vec<Region> = held
+            .flat_map(Piece::boxes)
+            .map(|held| held.region)
+            .collect();
+        if let Some(hole) = first_hole(&Region::whole(spec.shape()), &boxes) {
+            return Err(format!(
+                "nobody holds the elements `{hole}` of tensor `{name}`"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A box of `whole` that none of `boxes` covers.
+pub(crate) fn first_hole(whole: &Region, boxes: &[Region]) -> Option<Region> {
+    let mut left = vec![whole.clone()];
+    for held in boxes {
+        left = left.iter().flat_map(|open| open.subtract(held)).collect();
+    }
+    left.into_iter().find(|open| !open.is_empty())
+}

@@ -1,0 +1,137 @@
+//! Where everything lies under a run's folder.
+//!
+//! ```text
+//! step-00012000/
+//!     4d1c2b…/                 one attempt, immutable
+//!         00000.safetensors    what writer 0 wrote
+//!         00000.part           writer 0's receipt: sizes, checksums
+//!         FAILED               the first writer that gave up says why
+//!         files/config.json    small files that travel with the state
+//!     COMMIT                   the manifest; its existence is the commit
+//! ```
+
+use crate::checksum::{sha256_hex, to_hex};
+
+/// The name of the object whose existence commits a step.
+pub const COMMIT: &str = "COMMIT";
+
+/// The folder of `step`: `step-00012000`.
+pub fn step_folder(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// The step a folder name stands for.
+pub fn parse_step_folder(folder: &str) -> Option<u64> {
+    let step = folder.strip_prefix("step-")?.parse().ok()?;
+    (step_folder(step) == folder).then_some(step)
+}
+
+/// The key of a step's manifest.
+pub(crate) fn commit_key(step: u64) -> String {
+    format!("{}/{COMMIT}", step_folder(step))
+}
+
+/// The name of an attempt: the same on every rank of a launch, never the same twice.
+pub(crate) fn attempt_name(session: &str, step: u64, save_count: u64) -> String {
+    let text = format!("{session}\n{step}\n{save_count}");
+    sha256_hex(text.as_bytes())[..16].to_string()
+}
+
+/// The keys of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AttemptKeys {
+    pub(crate) folder: String,
+}
+
+impl AttemptKeys {
+    pub(crate) fn new(step: u64, attempt: &str) -> Self {
+        let folder = format!("{}/{attempt}", step_folder(step));
+        Self { folder }
+    }
+
+    pub(crate) fn data(&self, writer: usize) -> String {
+        format!("{}/{}", self.folder, data_file(writer))
+    }
+
+    pub(crate) fn part(&self, writer: usize) -> String {
+        format!("{}/{writer:05}.part", self.folder)
+    }
+
+    pub(crate) fn failed(&self) -> String {
+        format!("{}/FAILED", self.folder)
+    }
+
+    pub(crate) fn asset(&self, name: &str) -> String {
+        format!("{}/files/{name}", self.folder)
+    }
+
+    pub(crate) fn index(&self) -> String {
+        format!("{}/{}", self.folder, cairn_formats::hf::INDEX_FILE)
+    }
+
+    /// The writer a key of this attempt is the part of.
+    pub(crate) fn writer_of_part(&self, key: &str) -> Option<usize> {
+        let name = key.strip_prefix(&self.folder)?.strip_prefix('/')?;
+        name.strip_suffix(".part")?.parse().ok()
+    }
+}
+
+/// The file a writer's data lies in, inside its attempt.
+pub(crate) fn data_file(writer: usize) -> String {
+    format!("{writer:05}.safetensors")
+}
+
+/// A random name for a launch, for callers that have none.
+pub(crate) fn random_session() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    // `RandomState` draws from the operating system's entropy; time and process tell two draws of one process apart.
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_nanos());
+    let seed = (RandomState::new().hash_one(now), std::process::id());
+    to_hex(&RandomState::new().hash_one(seed).to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Names parse back, and only ours do.
+
+    use super::*;
+
+    #[test]
+    fn step_folders_parse_back() {
+        for step in [0, 7, 12_000, 99_999_999, 123_456_789_012] {
+            assert_eq!(parse_step_folder(&step_folder(step)), Some(step));
+        }
+        for other in [
+            "step-7",
+            "step-",
+            "step-0000000x",
+            "epoch-00000001",
+            "step-+0000007",
+        ] {
+            assert_eq!(parse_step_folder(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn attempts_differ_by_launch_step_and_count() {
+        let names = [
+            attempt_name("a", 1, 0),
+            attempt_name("a", 1, 1),
+            attempt_name("a", 2, 0),
+            attempt_name("b", 1, 0),
+        ];
+        let distinct: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), 4);
+        assert_ne!(random_session(), random_session());
+    }
+
+    #[test]
+    fn parts_are_recognised() {
+        let keys = AttemptKeys::new(3, "abc");
+        assert_eq!(keys.writer_of_part(&keys.part(17)), Some(17));
+        assert_eq!(keys.writer_of_part(&keys.data(17)), None);
+        assert_eq!(keys.writer_of_part("step-00000003/abcd/00017.part"), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! The load plan: which bytes of which files go where, as plain data, before any of them is read.
+
+mod ranges;
+
+use crate::Error;
+use crate::overlap::overlaps;
+use crate::problems::{KeyProblems, Mismatch, Missing, Strictness};
+use crate::source::{Source, SourceFile, StoredPiece};
+use crate::target::Wanted;
+use cairn_sharding::{LocalBox, Region};
+use cairn_tensor::Runs;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+pub(crate) use ranges::Chunk;
+
+/// A copy from the bytes of a file to the memory of a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) target: usize,
+    /// Source offsets count from the start of the file.
+    pub(crate) runs: Runs,
+}
+
+/// What is read of one file.
+#[derive(Debug)]
+pub(crate) struct FilePlan {
+    pub(crate) file: Arc<SourceFile>,
+    pub(crate) transfers: Vec<Transfer>,
+    pub(crate) chunks: Vec<Chunk>,
+}
+
+/// How much a load will read, and what for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LoadCost {
+    /// The bytes of stored tensors that are needed, each counted once.
+    pub wanted_bytes: u64,
+    /// The bytes that will be read: wanted ones, and the rest of the checksummed blocks they lie in.
+    pub read_bytes: u64,
+    /// The files that will be opened.
+    pub files: usize,
+    /// The read requests that will be made.
+    pub reads: usize,
+    /// The bytes of all targets.
+    pub target_bytes: u64,
+}
+
+impl LoadCost {
+    /// The bytes read for each byte wanted.
+    pub fn over_read(&self) -> f64 {
+        if self.wanted_bytes == 0 {
+            return 1.0;
+        }
+        self.read_bytes as f64 / self.wanted_bytes as f64
+    }
+}
+
+/// A load, ready to run: print it, price it, then run it.
+#[derive(Debug)]
+pub struct LoadPlan {
+    pub(crate) files: Vec<FilePlan>,
+    problems: KeyProblems,
+    cost: LoadCost,
+}
+
+impl LoadPlan {
+    /// Plans how to load every part of `wanted` from `source`. Reads small metadata, no tensor data.
+    ///
+    /// # Errors
+    /// [`Error::Keys`] with all differences at once if `strictness` does not allow them; damage found in the metadata.
+    pub fn new(
+        source: &dyn Source,
+        wanted: &[Wanted],
+        strictness: &Strictness,
+    ) -> Result<Self, Error> {
+        let problems = compare(source, wanted);
+        if !problems.allowed_by(strictness) {
+            return Err(Error::Keys(Box::new(problems)));
+        }
+        let unusable = problems.unusable();
+        let mut by_file: BTreeMap<usize, Vec<Transfer>> = BTreeMap::new();
+        let mut target_bytes = 0;
+        for (target, wanted) in wanted.iter().enumerate() {
+            if unusable.contains(wanted.name.as_str()) {
+                continue;
+            }
+            for (file, transfer) in transfers(source, target, wanted)? {
+                target_bytes += transfer.runs.len_bytes() as u64;
+                by_file.entry(file).or_default().push(transfer);
+            }
+        }
+        let files = open_files(source, by_file)?;
+        let cost = cost(&files, target_bytes);
+        Ok(Self {
+            files,
+            problems,
+            cost,
+        })
+    }
+
+    /// The differences that the strictness allowed.
+    pub fn problems(&self) -> &KeyProblems {
+        &self.problems
+    }
+
+    /// How much will be read.
+    pub fn cost(&self) -> &LoadCost {
+        &self.cost
+    }
+
+    /// Each file with the bytes that will be read of it.
+    pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.files.iter().map(|plan| {
+            let bytes = plan.chunks.iter().map(|chunk| chunk.len as u64).sum();
+            (plan.file.key.as_str(), bytes)
+        })
+    }
+}
+
+/// Lists everything that does not fit.
+fn compare(source: &dyn Source, wanted: &[Wanted]) -> KeyProblems {
+    let mut problems = KeyProblems::default();
+    let mut seen = HashSet::new();
+    for want in wanted.iter().filter(|want| seen.insert(want.name.as_str())) {
+        let Some(stored) = source.find(&want.name) else {
+            problems.missing.push(Missing {
+                name: want.name.clone(),
+                near: None,
+            });
+            continue;
+        };
+        if stored.dtype != want.spec.dtype() || stored.shape != want.spec.shape() {
+            problems.mismatched.push(Mismatch {
+                name: want.name.clone(),
+                wanted: format!("{}{:?}", want.spec.dtype(), want.spec.shape()),
+                stored: format!("{}{:?}", stored.dtype, stored.shape),
+            });
+        }
+    }
+    let unexpected = source
+        .names()
+        .into_iter()
+        .filter(|name| !seen.contains(name));
+    problems.unexpected = unexpected.map(str::to_string).collect();
+    problems.suggest(&source.names());
+    problems
+}
+
+impl KeyProblems {
+    fn unusable(&self) -> HashSet<&str> {
+        let missing = self.missing.iter().map(|missing| missing.name.as_str());
+        let mismatched = self
+            .mismatched
+            .iter()
+            .map(|mismatch| mismatch.name.as_str());
+        missing.chain(mismatched).collect()
+    }
+}
+
+/// The copies that fill one target, with the file each comes from. Source offsets count from the start of the data.
+fn transfers(
+    source: &dyn Source,
+    target: usize,
+    wanted: &Wanted,
+) -> Result<Vec<(usize, Transfer)>, Error> {
+    let mut found = Vec::new();
+    for held in wanted.boxes() {
+        let mut open = vec![held.clone()];
+        for stored in source.pieces(&wanted.name, &held.region)? {
+            open = take(&stored, target, wanted, open, &mut found)?;
+        }
+        if let Some(hole) = open.first() {
+            return Err(Error::damaged(
+                &wanted.name,
+                format!("no file holds its elements `{}`", hole.region),
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// Fills what it can of the `open` boxes from a stored piece, and returns what is still open.
+fn take(
+    stored: &StoredPiece,
+    target: usize,
+    wanted: &Wanted,
+    open: Vec<LocalBox>,
+    found: &mut Vec<(usize, Transfer)>,
+) -> Result<Vec<LocalBox>, Error> {
+    let boxes = stored.piece.boxes();
+    for overlap in overlaps(&boxes, &open) {
+        let runs = Runs::between(wanted.spec.dtype(), &overlap.source, &overlap.target);
+        let mut runs = runs.map_err(|source| Error::Copy {
+            name: wanted.name.clone(),
+            source,
+        })?;
+        runs.source_offset += usize::try_from(stored.offset).unwrap_or(usize::MAX);
+        found.push((stored.file, Transfer { target, runs }));
+    }
+    let covered: Vec<Region> = boxes.into_iter().map(|held| held.region).collect();
+    let mut left = open;
+    for region in &covered {
+        left = left
+            .iter()
+            .flat_map(|held| {
+                let rest = held.region.subtract(region).into_iter();
+                rest.filter_map(|rest| held.clip(&rest)).collect::<Vec<_>>()
+            })
+            .collect();
+    }
+    Ok(left)
+}
+
+/// Opens the files, makes offsets absolute, and cuts what is needed into reads.
+fn open_files(
+    source: &dyn Source,
+    by_file: BTreeMap<usize, Vec<Transfer>>,
+) -> Result<Vec<FilePlan>, Error> {
+    let mut files = Vec::with_capacity(by_file.len());
+    for (file, mut transfers) in by_file {
+        let file = source.open_file(file)?;
+        let start = usize::try_from(file.data_start).unwrap_or(usize::MAX);
+        for transfer in &mut transfers {
+            transfer.runs.source_offset = transfer.runs.source_offset.saturating_add(start);
+        }
+        let chunks = ranges::chunks(&transfers, file.reader.len());
+        files.push(FilePlan {
+            file,
+            transfers,
+            chunks,
+        });
+    }
+    Ok(files)
+}
+
+fn cost(files: &[FilePlan], target_bytes: u64) -> LoadCost {
+    let spans: u64 = files
+        .iter()
+        .map(|plan| ranges::span_bytes(&plan.transfers))
+        .sum();
+    LoadCost {
+        // Spans count small gaps between runs; targets count bytes that several of them want.
+        wanted_bytes: spans.min(target_bytes),
+        read_bytes: files
+            .iter()
+            .flat_map(|plan| &plan.chunks)
+            .map(|chunk| chunk.len as u64)
+            .sum(),
+        files: files.len(),
+        reads: files.iter().map(|plan| plan.chunks.len()).sum(),
+        target_bytes,
+    }
+}
+
+impl fmt::Display for LoadPlan {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let cost = &self.cost;
+        write!(
+            f,
+            "read {} bytes of {} files in {} reads for {} bytes wanted (over-read {:.3})",
+            cost.read_bytes,
+            cost.files,
+            cost.reads,
+            cost.wanted_bytes,
+            cost.over_read()
+        )
+    }
+}

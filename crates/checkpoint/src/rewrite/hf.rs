@@ -1,0 +1,149 @@
+//! A source as a Hugging Face model folder.
+
+use super::{OutputFile, OutputItem, RewriteOptions, write_files};
+use crate::Error;
+use crate::error::StoreContext;
+use crate::image::Image;
+use crate::source::{Source, StoredTensor};
+use cairn_formats::hf::{INDEX_FILE, SINGLE_FILE};
+use cairn_formats::safetensors::Entry;
+use cairn_sharding::{Piece, Region};
+use cairn_store::{PutMode, Store};
+use serde_json::{Map, json};
+use std::sync::Arc;
+
+/// What an export did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportReport {
+    /// The data files written.
+    pub files: Vec<String>,
+    /// Their bytes.
+    pub len_bytes: u64,
+    /// The tensors in them.
+    pub tensors: usize,
+    /// Side files copied.
+    pub assets: usize,
+}
+
+/// Writes the tensors `names` of `source` whole into a Hugging Face folder, split into files of at most `shard_bytes` of data.
+///
+/// Data files come first and the index last, so that a folder cut short by a crash does not look like a model.
+///
+/// # Errors
+/// If the folder already holds one of the files, something is damaged, or the disk is full.
+pub fn export_hf(
+    source: &dyn Source,
+    store: &Arc<dyn Store>,
+    names: &[&str],
+    shard_bytes: u64,
+    options: &RewriteOptions,
+) -> Result<ExportReport, Error> {
+    let shards = shards(source, names, shard_bytes)?;
+    let count = shards.len();
+    let file_name = |index: usize| match count {
+        1 => SINGLE_FILE.to_string(),
+        _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
+    };
+    let mut files = Vec::new();
+    let mut weight_map = Map::new();
+    let mut total = 0;
+    for (index, shard) in shards.iter().enumerate() {
+        let file = output_file(file_name(index), shard)?;
+        for item in &file.items {
+            weight_map.insert(item.name.clone(), json!(file.key));
+            total += item.len;
+        }
+        files.push(file);
+    }
+    for file in files.chunks(1) {
+        write_files(source, store, file, options)?;
+    }
+    let assets = source.assets()?;
+    for (name, bytes) in &assets {
+        put(store.as_ref(), name, bytes)?;
+    }
+    if count > 1 {
+        weight_map.sort_keys();
+        let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
+        let text = serde_json::to_string_pretty(&index).expect("an index is JSON") + "\n";
+        put(store.as_ref(), INDEX_FILE, text.as_bytes())?;
+    }
+    Ok(ExportReport {
+        len_bytes: files.iter().map(|file| file.image.len).sum(),
+        files: files.into_iter().map(|file| file.key).collect(),
+        tensors: weight_map.len(),
+        assets: assets.len(),
+    })
+}
+
+fn put(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
+    store
+        .put(key, bytes, PutMode::Replace)
+        .doing(|| format!("write `{key}`"))
+}
+
+type Shard<'a> = Vec<(&'a str, StoredTensor, u64)>;
+
+/// Deals names to files in order; a tensor is never split.
+fn shards<'a>(
+    source: &dyn Source,
+    names: &[&'a str],
+    shard_bytes: u64,
+) -> Result<Vec<Shard<'a>>, Error> {
+    let mut shards: Vec<Shard> = vec![Vec::new()];
+    let mut filled = 0;
+    for name in names {
+        let stored = source.find(name).ok_or_else(|| Error::State {
+            name: (*name).to_string(),
+            reason: "is not in the checkpoint".into(),
+        })?;
+        let elements: usize = stored.shape.iter().product();
+        let len = stored
+            .dtype
+            .len_bytes(elements)
+            .ok_or_else(|| Error::State {
+                name: (*name).to_string(),
+                reason: "does not fill whole bytes".into(),
+            })? as u64;
+        if filled > 0 && filled + len > shard_bytes {
+            shards.push(Vec::new());
+            filled = 0;
+        }
+        filled += len;
+        if let Some(shard) = shards.last_mut() {
+            shard.push((name, stored, len));
+        }
+    }
+    Ok(shards)
+}
+
+fn output_file(key: String, shard: &Shard) -> Result<OutputFile, Error> {
+    let mut order: Vec<_> = shard.iter().collect();
+    order.sort_by_key(|(name, stored, _)| (std::cmp::Reverse(stored.dtype.bits()), *name));
+    let mut entries = Vec::new();
+    let mut position = 0;
+    for (name, stored, len) in &order {
+        entries.push(Entry {
+            name: (*name).to_string(),
+            dtype: stored.dtype,
+            shape: stored.shape.clone(),
+            begin: position,
+            end: position + len,
+        });
+        position += len;
+    }
+    let image = Image::new(&entries)?;
+    let items = entries.into_iter().map(|entry| OutputItem {
+        piece: Piece::whole(Region::whole(&entry.shape)),
+        name: entry.name,
+        dtype: entry.dtype,
+        shape: entry.shape,
+        begin: image.data_start() + entry.begin,
+        len: entry.end - entry.begin,
+    });
+    Ok(OutputFile {
+        key,
+        items: items.collect(),
+        image,
+    })
+}

@@ -1,0 +1,195 @@
+//! One save: capture now, write and commit in the background.
+
+use crate::Error;
+use crate::assign::{Assignment, WriterItems};
+use crate::capture::Capture;
+use crate::checksum::sha256_hex;
+use crate::clock::rfc3339;
+use crate::commit::{Attempt, IfCommitted};
+use crate::error::StoreContext;
+use crate::image::{Image, entries};
+use crate::layout::Layout;
+use crate::part::{AssetEntry, FileEntry, Part};
+use crate::pool::Pool;
+use crate::saving::{Progress, SaveReport};
+use crate::state::State;
+use crate::world::World;
+use crate::writer::{Draining, FileWriter};
+use cairn_store::{PutMode, Store};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// What can be chosen for one save.
+#[derive(Debug, Clone, Default)]
+pub struct SaveOptions {
+    /// Words kept with the step; retention can keep by them.
+    pub tags: Vec<String>,
+    /// What to do if the step is committed already.
+    pub if_committed: IfCommitted,
+    /// Small files that travel with the state, such as a model's `config.json`. Writer 0's are the ones kept.
+    pub assets: BTreeMap<String, Vec<u8>>,
+}
+
+/// A rank's part of a save plan: what its file will contain. It is reused while the layout stays the same.
+#[derive(Debug)]
+pub(crate) struct WriterPlan {
+    pub(crate) hash: u64,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) items: Arc<WriterItems>,
+    pub(crate) image: Option<Image>,
+}
+
+impl WriterPlan {
+    /// The plan of `rank` cut out of the layout of all ranks, for a process that does everybody's work.
+    pub(crate) fn of_rank(layout: &Layout, rank: usize, world: usize) -> Result<Self, Error> {
+        let own = layout.held_by(rank);
+        let hash = own.hash();
+        Self::new(own, hash, rank, world)
+    }
+
+    pub(crate) fn new(layout: Layout, hash: u64, rank: usize, world: usize) -> Result<Self, Error> {
+        layout.check_world(world)?;
+        let layout = Arc::new(layout);
+        let items = Assignment::new(layout.clone()).writer(rank)?;
+        let image = match items.items.is_empty() {
+            true => None,
+            false => Some(Image::new(&entries(&layout, &items))?),
+        };
+        Ok(Self {
+            hash,
+            layout,
+            items,
+            image,
+        })
+    }
+
+    /// What `rank`'s part says of its data file.
+    pub(crate) fn file_entry(&self, rank: usize, crcs: &[u32]) -> Option<FileEntry> {
+        let image = self.image.as_ref()?;
+        Some(FileEntry::new(rank, image.len, image.data_start(), crcs))
+    }
+}
+
+/// Everything the background needs once the state is captured.
+pub(crate) struct Job {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) world: World,
+    pub(crate) attempt: Attempt,
+    pub(crate) plan: Arc<WriterPlan>,
+    pub(crate) options: SaveOptions,
+    pub(crate) values: BTreeMap<String, serde_json::Value>,
+    pub(crate) rank_values: BTreeMap<String, serde_json::Value>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) commit_timeout: Duration,
+    pub(crate) takeover: Duration,
+    pub(crate) started: Instant,
+}
+
+/// Copies `state` into file-image memory; the background writes chunks as they fill.
+pub(crate) fn capture(
+    job: &Job,
+    state: &State,
+    pool: &Arc<Pool>,
+    threads: usize,
+) -> Result<Option<Draining>, Error> {
+    let Some(image) = &job.plan.image else {
+        return Ok(None);
+    };
+    let capture = Capture::plan(&job.plan.layout, &job.plan.items, image, state)?;
+    let key = job.attempt.keys().data(job.world.rank());
+    let writer = FileWriter::start(
+        job.store.clone(),
+        key,
+        image.len,
+        pool.clone(),
+        job.progress.written.clone(),
+    );
+    let draining = writer.fill(threads, |offset, out| capture.fill(offset, out))?;
+    Ok(Some(draining))
+}
+
+impl Job {
+    /// Writes what is left, then commits. Failures are told to the other writers.
+    pub(crate) fn run(self, draining: Option<Draining>) -> Result<SaveReport, Error> {
+        let result = self.write_part(draining);
+        if let Err(error) = &result {
+            self.attempt
+                .report_failure(self.store.as_ref(), self.world.rank(), error);
+        }
+        let bytes = result?;
+        let durable = self.started.elapsed();
+        self.attempt.wait(
+            self.store.as_ref(),
+            self.world.rank(),
+            self.commit_timeout,
+            self.takeover,
+        )?;
+        let report = SaveReport {
+            step: self.attempt.step,
+            attempt: self.attempt.name.clone(),
+            len_bytes: bytes,
+            durable,
+            committed: self.started.elapsed(),
+        };
+        tracing::info!(step = report.step, rank = self.world.rank(), bytes, elapsed_ms = %report.committed.as_millis(), "checkpoint committed");
+        Ok(report)
+    }
+
+    /// Makes this writer's data durable and puts its part. Returns the bytes of its file.
+    fn write_part(&self, draining: Option<Draining>) -> Result<u64, Error> {
+        let crcs = draining.map_or(Ok(Vec::new()), Draining::finish)?;
+        let leader = self.world.rank() == 0;
+        let assets = match leader {
+            true => put_assets(self.store.as_ref(), &self.attempt, &self.options.assets)?,
+            false => BTreeMap::new(),
+        };
+        let file = self.plan.file_entry(self.world.rank(), &crcs);
+        let len_bytes = file.as_ref().map_or(0, |file| file.len_bytes);
+        let part = Part {
+            step: self.attempt.step,
+            attempt: self.attempt.name.clone(),
+            writer: self.world.rank(),
+            world: self.world.size(),
+            created: rfc3339(SystemTime::now()),
+            layout_hash: self.plan.hash,
+            layout: self.plan.layout.contributed_by(self.world.rank()),
+            file,
+            values: if leader {
+                self.values.clone()
+            } else {
+                BTreeMap::new()
+            },
+            rank_values: self.rank_values.clone(),
+            tags: if leader {
+                self.options.tags.clone()
+            } else {
+                Vec::new()
+            },
+            assets,
+        };
+        part.put(self.store.as_ref(), &self.attempt.keys(), &crcs)?;
+        Ok(len_bytes)
+    }
+}
+
+/// Puts the small files that travel with a save.
+pub(crate) fn put_assets(
+    store: &dyn Store,
+    attempt: &Attempt,
+    assets: &BTreeMap<String, Vec<u8>>,
+) -> Result<BTreeMap<String, AssetEntry>, Error> {
+    let mut entries = BTreeMap::new();
+    for (name, bytes) in assets {
+        let key = attempt.keys().asset(name);
+        store
+            .put(&key, bytes, PutMode::Create)
+            .doing(|| format!("write `{key}`"))?;
+        let entry = AssetEntry {
+            len_bytes: bytes.len() as u64,
+            sha256: sha256_hex(bytes),
+        };
+        entries.insert(name.clone(), entry);
+    }
+    Ok(entries)
+}

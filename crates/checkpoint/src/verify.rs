@@ -1,0 +1,297 @@
+//! Proves that a checkpoint is what was saved: its structure always, its bytes on request.
+
+use crate::Error;
+use crate::checkpoint::Checkpoint;
+use crate::checksum::{BLOCK_BYTES, crc32c};
+use crate::commit::{Attempt, IfCommitted, chain};
+use crate::error::{StoreContext, list};
+use crate::image::{Image, entries};
+use crate::load::damage;
+use crate::names::{AttemptKeys, step_folder};
+use crate::part::{FileEntry, read_head};
+use crate::pool::CHUNK_BYTES;
+use crate::source::Source;
+use cairn_store::{AlignedBuffer, Store};
+use std::collections::HashMap;
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct VerifyReport {
+    /// The data files looked at.
+    pub files: usize,
+    /// The bytes of all data files.
+    pub len_bytes: u64,
+    /// The bytes whose checksums were compared.
+    pub checked_bytes: u64,
+    /// Everything that is wrong.
+    pub damage: Vec<Error>,
+}
+
+/// Checks that every part and data file is there with the right size and that they fit the manifest. Reads no tensor data.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(crate) fn check_structure(checkpoint: &Checkpoint) -> Result<(), Error> {
+    let sizes = sizes(checkpoint)?;
+    for writer in 0..checkpoint.manifest().writers() {
+        check_writer(checkpoint, writer, &sizes)?;
+    }
+    checkpoint.assets().map(|_| ())
+}
+
+/// Checks structure and, of every data file, about `fraction` of the blocks (1.0: all). Goes on after damage, to list all of it.
+///
+/// # Errors
+/// Only if the checkpoint cannot be looked at; damage is in the report.
+pub fn verify(
+    checkpoint: &Checkpoint,
+    fraction: f64,
+    progress: &dyn Fn(u64),
+) -> Result<VerifyReport, Error> {
+    let mut report = VerifyReport::default();
+    let sizes = sizes(checkpoint)?;
+    for writer in 0..checkpoint.manifest().writers() {
+        match check_writer(checkpoint, writer, &sizes) {
+            Err(error) => report.keep(error)?,
+            Ok(None) => {}
+            Ok(Some(file)) => {
+                report.files += 1;
+                report.len_bytes += file.len_bytes;
+                check_header(checkpoint, writer, &file).or_else(|e| report.keep(e))?;
+                check_bytes(checkpoint, writer, fraction, &mut report, progress)?;
+            }
+        }
+    }
+    if let Err(error) = checkpoint.assets() {
+        report.keep(error)?;
+    }
+    Ok(report)
+}
+
+impl VerifyReport {
+    /// Damage is what is looked for; anything else ends the check.
+    fn keep(&mut self, error: Error) -> Result<(), Error> {
+        if !error.is_damage() {
+            return Err(error);
+        }
+        self.damage.push(error);
+        Ok(())
+    }
+}
+
+fn sizes(checkpoint: &Checkpoint) -> Result<HashMap<String, u64>, Error> {
+    let folder = &checkpoint.keys().folder;
+    let listing = checkpoint
+        .store()
+        .list(folder)
+        .doing(|| format!("list `{folder}`"))?;
+    Ok(listing
+        .into_iter()
+        .map(|meta| (meta.key, meta.len))
+        .collect())
+}
+
+fn check_writer(
+    checkpoint: &Checkpoint,
+    writer: usize,
+    sizes: &HashMap<String, u64>,
+) -> Result<Option<FileEntry>, Error> {
+    let (part, _) = checkpoint.part(writer)?;
+    let items = checkpoint.assignment().writer(writer)?;
+    let Some(file) = part.part.file else {
+        let key = checkpoint.keys().part(writer);
+        return match items.items.is_empty() {
+            true => Ok(None),
+            false => Err(Error::damaged(key, "it names no data file, but should")),
+        };
+    };
+    let key = checkpoint.keys().data(writer);
+    match sizes.get(&key) {
+        None => Err(Error::damaged(key, "it is missing")),
+        Some(len) if *len != file.len_bytes => {
+            let reason = format!("it has {len} bytes, {} were written", file.len_bytes);
+            Err(Error::damaged(key, reason))
+        }
+        Some(_) => Ok(Some(file)),
+    }
+}
+
+/// The file must be laid out as the manifest's formulas say.
+fn check_header(checkpoint: &Checkpoint, writer: usize, file: &FileEntry) -> Result<(), Error> {
+    let items = checkpoint.assignment().writer(writer)?;
+    let image = Image::new(&entries(&checkpoint.manifest().layout, &items))?;
+    let key = checkpoint.keys().data(writer);
+    let header = checkpoint
+        .store()
+        .get_prefix(&key, image.header.len())
+        .doing(|| format!("read `{key}`"))?;
+    if image.len != file.len_bytes || image.header != header {
+        return Err(Error::damaged(key, "its header does not fit the manifest"));
+    }
+    Ok(())
+}
+
+fn check_bytes(
+    checkpoint: &Checkpoint,
+    writer: usize,
+    fraction: f64,
+    report: &mut VerifyReport,
+    progress: &dyn Fn(u64),
+) -> Result<(), Error> {
+    let file = match checkpoint.open_file(writer) {
+        Ok(file) => file,
+        Err(error) => return report.keep(error),
+    };
+    let crcs = file.crcs.as_deref().unwrap_or_default();
+    let mut buffer = AlignedBuffer::new(CHUNK_BYTES);
+    let blocks_per_chunk = CHUNK_BYTES / BLOCK_BYTES;
+    for (index, chunk_crcs) in crcs.chunks(blocks_per_chunk).enumerate() {
+        let offset = index as u64 * CHUNK_BYTES as u64;
+        let left = usize::try_from(file.reader.len() - offset).unwrap_or(usize::MAX);
+        let bytes = &mut buffer[..left.min(CHUNK_BYTES)];
+        if !is_sampled(writer, index, fraction) {
+            continue;
+        }
+        let read = file.reader.read_at(offset, bytes);
+        if let Err(error) = read.doing(|| format!("read bytes {offset}.. of `{}`", file.key)) {
+            report.keep(error)?;
+            continue;
+        }
+        report.checked_bytes += bytes.len() as u64;
+        progress(bytes.len() as u64);
+        for (block, (bytes, stored)) in bytes.chunks(BLOCK_BYTES).zip(chunk_crcs).enumerate() {
+            let actual = crc32c(bytes);
+            if actual != *stored {
+                let begin = index * CHUNK_BYTES + block * BLOCK_BYTES;
+                let range = begin..begin + bytes.len();
+                let names = tensors_in(checkpoint, writer, file.data_start, &range)?;
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let error = damage(&file.key, range, &names, Some(*stored), actual);
+                report.damage.push(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tensors that have bytes in `range` of a writer's file.
+fn tensors_in(
+    checkpoint: &Checkpoint,
+    writer: usize,
+    data_start: u64,
+    range: &std::ops::Range<usize>,
+) -> Result<Vec<String>, Error> {
+    let items = checkpoint.assignment().writer(writer)?;
+    let layout = &checkpoint.manifest().layout;
+    let inside = items.items.iter().filter(|item| {
+        let begin = data_start + item.offset;
+        begin < range.end as u64 && range.start as u64 <= begin + item.len_bytes.saturating_sub(1)
+    });
+    Ok(inside
+        .map(|item| layout.name(item.tensor).to_string())
+        .collect())
+}
+
+/// An even spread of chunks, the same each time: chunk `n` is in when `n * fraction` passes a whole number.
+fn is_sampled(writer: usize, index: usize, fraction: f64) -> bool {
+    let position = (writer * 7 + index) as f64;
+    fraction >= 1.0 || ((position + 1.0) * fraction).floor() > (position * fraction).floor()
+}
+
+/// What is known of a step that was never committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The step.
+    pub step: u64,
+    /// The attempt.
+    pub attempt: String,
+    /// How many writers it should have; 0 if no part is there to say.
+    pub world: usize,
+    /// The writers whose parts are not there.
+    pub missing: Vec<usize>,
+}
+
+impl Unfinished {
+    /// Whether every part is there, so that it can be committed.
+    pub fn is_complete(&self) -> bool {
+        self.world > 0 && self.missing.is_empty()
+    }
+
+    /// What is missing, in words.
+    pub fn reason(&self) -> String {
+        match (self.world, self.missing.is_empty()) {
+            (0, _) => format!("attempt `{}` has no parts", self.attempt),
+            (_, true) => format!("attempt `{}` has all parts but no COMMIT", self.attempt),
+            (world, false) => format!(
+                "attempt `{}` lacks the parts of writers {} of {world}",
+                self.attempt,
+                list(&self.missing)
+            ),
+        }
+    }
+}
+
+/// Looks at the attempts of an uncommitted step.
+///
+/// # Errors
+/// If the store cannot be listed.
+pub fn unfinished(store: &dyn Store, step: u64) -> Result<Vec<Unfinished>, Error> {
+    let folder = step_folder(step);
+    let attempts = store
+        .list_folders(&folder)
+        .doing(|| format!("list `{folder}`"))?;
+    attempts
+        .iter()
+        .map(|attempt| look_at(store, step, attempt))
+        .collect()
+}
+
+fn look_at(store: &dyn Store, step: u64, attempt: &str) -> Result<Unfinished, Error> {
+    let keys = AttemptKeys::new(step, attempt);
+    let listing = store
+        .list(&keys.folder)
+        .doing(|| format!("list `{}`", keys.folder))?;
+    let here: Vec<usize> = listing
+        .iter()
+        .filter_map(|meta| keys.writer_of_part(&meta.key))
+        .collect();
+    let world = here
+        .iter()
+        .find_map(|writer| read_head(store, &keys, *writer).ok())
+        .map_or(0, |part| part.part.world);
+    Ok(Unfinished {
+        step,
+        attempt: attempt.to_string(),
+        world,
+        missing: (0..world).filter(|writer| !here.contains(writer)).collect(),
+    })
+}
+
+/// Commits a step whose parts are all there. Does nothing if it is committed.
+///
+/// # Errors
+/// [`Error::Incomplete`] if no attempt has all its parts, or two have; damage in the parts.
+pub fn finish(store: &dyn Store, step: u64) -> Result<(), Error> {
+    if crate::commit::committed_attempt(store, step)?.is_some() {
+        return Ok(());
+    }
+    let attempts = unfinished(store, step)?;
+    let complete: Vec<&Unfinished> = attempts.iter().filter(|a| a.is_complete()).collect();
+    let [only] = complete[..] else {
+        let reasons: Vec<String> = attempts.iter().map(Unfinished::reason).collect();
+        let reason = match complete.len() {
+            0 => reasons.join("; "),
+            _ => format!("several attempts are complete: {}", reasons.join("; ")),
+        };
+        return Err(Error::Incomplete { step, reason });
+    };
+    let attempt = Attempt {
+        step,
+        name: only.attempt.clone(),
+        world: only.world,
+        if_committed: IfCommitted::Refuse,
+    };
+    attempt
+        .commit(store)
+        .inspect_err(|error| tracing::warn!(step, error = %chain(error), "cannot finish"))
+}
