@@ -14,15 +14,22 @@ pub const BAND_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Bands<'a> {
     bands: Vec<Mutex<&'a mut [u8]>>,
+    band_bytes: usize,
     len: usize,
 }
 
 impl<'a> Bands<'a> {
     /// Cuts `target` into bands.
     pub fn new(target: &'a mut [u8]) -> Self {
+        Bands::with_band_bytes(target, BAND_BYTES)
+    }
+
+    /// Cuts `target` into bands of this length.
+    pub(crate) fn with_band_bytes(target: &'a mut [u8], band_bytes: usize) -> Self {
         let len = target.len();
         Bands {
-            bands: target.chunks_mut(BAND_BYTES).map(Mutex::new).collect(),
+            bands: target.chunks_mut(band_bytes).map(Mutex::new).collect(),
+            band_bytes,
             len,
         }
     }
@@ -49,7 +56,7 @@ impl<'a> Bands<'a> {
         runs: impl Iterator<Item = Run>,
     ) -> Result<(), Error> {
         let mut writer = Writer {
-            bands: &self.bands,
+            bands: self,
             held: None,
         };
         for run in runs {
@@ -82,7 +89,8 @@ fn piece(source: &[u8], source_base: usize, run: Run) -> Result<&[u8], Error> {
 
 /// Writes to the bands and keeps the lock of the last one, since the next run is likely to lie there too.
 struct Writer<'b, 'a> {
-    bands: &'b [Mutex<&'a mut [u8]>],
+    bands: &'b Bands<'a>,
+    /// Where the band starts in the target, and its lock.
     held: Option<(usize, MutexGuard<'b, &'a mut [u8]>)>,
 }
 
@@ -90,26 +98,123 @@ impl Writer<'_, '_> {
     /// Writes `bytes` at `target`, which lies inside the bands.
     fn write(&mut self, mut target: usize, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let start = target % BAND_BYTES;
-            let len = bytes.len().min(BAND_BYTES - start);
-            self.band(target / BAND_BYTES)[start..start + len].copy_from_slice(&bytes[..len]);
+            let band = self.band_from(target);
+            let len = bytes.len().min(band.len());
+            band[..len].copy_from_slice(&bytes[..len]);
             target += len;
             bytes = &bytes[len..];
         }
     }
 
-    fn band(&mut self, index: usize) -> &mut [u8] {
-        if !matches!(&self.held, Some((held, _)) if *held == index) {
+    /// The rest of the band that holds byte `target`.
+    fn band_from(&mut self, target: usize) -> &mut [u8] {
+        let Bands {
+            bands, band_bytes, ..
+        } = self.bands;
+        let is_inside = |(start, band): &(usize, MutexGuard<'_, &mut [u8]>)| {
+            (*start..start + band.len()).contains(&target)
+        };
+        if !self.held.as_ref().is_some_and(is_inside) {
             self.held = None; // Let go before taking the next: a thread never waits while it holds a lock.
         }
-        let bands = self.bands;
-        let (_, band) = self.held.get_or_insert_with(|| {
-            // A thread that panicked left bytes half written, which is no worse than bytes not yet written.
+        let (start, band) = self.held.get_or_insert_with(|| {
+            let index = target / band_bytes;
+            // A thread that panicked left bytes half written, which is no worse than not yet written.
             (
-                index,
+                index * band_bytes,
                 bands[index].lock().unwrap_or_else(PoisonError::into_inner),
             )
         });
-        band
+        &mut band[target - *start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_may_cross_bands() {
+        let source: Vec<u8> = (0..=255).cycle().take(2 * BAND_BYTES).collect();
+        let mut target = vec![0; 2 * BAND_BYTES + 7];
+        let bands = Bands::new(&mut target);
+        let run = Run {
+            source: 100,
+            target: 5,
+            len: 2 * BAND_BYTES,
+        };
+        bands.scatter(&source, 100, [run].into_iter()).unwrap();
+        assert_eq!(bands.len(), 2 * BAND_BYTES + 7);
+        assert_eq!(target[5..2 * BAND_BYTES + 5], source);
+        assert_eq!(
+            (&target[..5], &target[2 * BAND_BYTES + 5..]),
+            (&[0; 5][..], &[0; 2][..])
+        );
+    }
+
+    #[test]
+    fn a_run_outside_the_source_or_the_target_is_refused() {
+        let mut target = [0; 4];
+        let bands = Bands::new(&mut target);
+        let scatter = |source, target, len| {
+            bands
+                .scatter(
+                    &[1, 2, 3],
+                    10,
+                    [Run {
+                        source,
+                        target,
+                        len,
+                    }]
+                    .into_iter(),
+                )
+                .unwrap_err()
+        };
+        assert_eq!(
+            scatter(9, 0, 2).to_string(),
+            "the run 9..11 lies outside the source bytes 10..13"
+        );
+        assert_eq!(
+            scatter(12, 0, 2),
+            Error::OutsideSource {
+                start: 12,
+                end: 14,
+                base: 10,
+                len: 3
+            }
+        );
+        assert_eq!(
+            scatter(10, 3, 2),
+            Error::OutOfBounds {
+                buffer: "target",
+                end: 5,
+                len: 4
+            }
+        );
+        assert_eq!(scatter(usize::MAX, 0, 2), Error::TooLarge);
+        assert_eq!(scatter(10, usize::MAX, 2), Error::TooLarge);
+        assert_eq!(target, [0; 4]);
+    }
+
+    #[test]
+    fn a_thread_that_panics_does_not_stop_the_others() {
+        let mut target = [0; 4];
+        let bands = Bands::new(&mut target);
+        let runs = |fail: bool| {
+            (0..2).map(move |index| {
+                assert!(!fail || index == 0, "a broken iterator");
+                Run {
+                    source: index,
+                    target: index,
+                    len: 1,
+                }
+            })
+        };
+        std::thread::scope(|scope| {
+            let broken = scope.spawn(|| bands.scatter(&[1, 2], 0, runs(true)));
+            assert!(broken.join().is_err());
+            bands.scatter(&[3, 4], 0, runs(false)).unwrap();
+        });
+        assert_eq!(target, [3, 4, 0, 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Floats of at most 16 bits: one description for all, and their conversion from and to `f32`.
+//! Floats of at most 16 bits, and their conversion from and to `f32`.
 //!
 //! All conversions are branch-free arithmetic on bits, so that loops over them vectorise.
 
@@ -38,7 +38,6 @@ impl Minifloat {
     pub(crate) const F8E4M3_FNUZ: Minifloat = Minifloat::fnuz(4, 3, 8);
     pub(crate) const F8E5M2_FNUZ: Minifloat = Minifloat::fnuz(5, 2, 16);
     pub(crate) const F16: Minifloat = Minifloat::ieee(5, 10);
-    pub(crate) const BF16: Minifloat = Minifloat::ieee(8, 7);
 
     /// A format in which every code is a number.
     const fn finite(exponent_bits: u32, mantissa_bits: u32, bias: u32) -> Minifloat {
@@ -114,9 +113,6 @@ impl Minifloat {
         let code = u32::from(code);
         let sign = (code & self.sign_bit()) << (31 - self.exponent_bits - self.mantissa_bits);
         let magnitude = code & (self.sign_bit() - 1);
-        if self.exponent_bits == 8 {
-            return f32::from_bits(sign | magnitude << self.shift()); // The upper half of an f32, specials and all.
-        }
         let normal = (magnitude << self.shift()) + self.rebias();
         let quantum = f32::from_bits((128 - self.bias - self.mantissa_bits) << 23);
         let subnormal = (magnitude as f32 * quantum).to_bits();
@@ -178,9 +174,6 @@ impl Minifloat {
         let shift = self.shift();
         let half_below_even = (1 << (shift - 1)) - 1 + (absolute >> shift & 1);
         let normal = (absolute + half_below_even) >> shift;
-        if self.exponent_bits == 8 {
-            return normal; // Subnormals are those of f32.
-        }
         // Adding this power of two leaves as many mantissa bits as a subnormal has, rounded by the hardware.
         let magic = (127 - self.bias + shift + 1) << 23;
         let subnormal = (f32::from_bits(absolute) + f32::from_bits(magic))
@@ -193,6 +186,35 @@ impl Minifloat {
             subnormal
         }
     }
+}
+
+/// The value of a `Bf16` code, which is the upper half of its `f32`.
+#[inline(always)]
+pub(crate) fn decode_bf16(code: u16) -> f32 {
+    f32::from_bits(u32::from(code) << 16)
+}
+
+/// The `Bf16` code nearest to a value, the even one of two.
+#[inline(always)]
+pub(crate) fn encode_bf16(value: f32, overflow: Overflow) -> u16 {
+    let bits = value.to_bits();
+    let absolute = bits & 0x7fff_ffff;
+    let mut rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    if overflow == Overflow::Saturate {
+        let largest = bits & 0x8000_0000 | 0x7f7f_0000;
+        rounded = if absolute < 0x7f7f_8000 {
+            rounded
+        } else {
+            largest
+        };
+    }
+    let quiet = bits | 0x0040_0000;
+    let upper = if absolute > 0x7f80_0000 {
+        quiet
+    } else {
+        rounded
+    };
+    (upper >> 16) as u16
 }
 
 /// The value of an `F8E8M0` code: a power of two, or NaN for 255.
@@ -212,8 +234,9 @@ pub(crate) fn decode_e8m0(code: u8) -> f32 {
 #[inline(always)]
 pub(crate) fn encode_e8m0(value: f32, overflow: Overflow) -> u8 {
     let bits = value.to_bits();
-    let rounded = if bits > 0x0040_0000 {
-        (bits + 0x0040_0000) >> 23
+    let absolute = bits & 0x7fff_ffff;
+    let rounded = if absolute > 0x0040_0000 {
+        (absolute + 0x0040_0000) >> 23
     } else {
         0
     };

@@ -2,6 +2,8 @@
 
 mod copy;
 mod iter;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 

@@ -7,7 +7,7 @@
 
 use super::BLOCK;
 use crate::DType;
-use crate::minifloat::{Minifloat, decode_e8m0};
+use crate::minifloat::{Minifloat, decode_bf16, decode_e8m0};
 
 /// How values that are not exact in `f32` are rounded to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,12 @@ pub(crate) fn to_f32(dtype: DType, source: &[u8], block: &mut [f32], rounding: R
         DType::U16 => read(source, block, |bytes| f32::from(u16::from_le_bytes(bytes))),
         DType::I16 => read(source, block, |bytes| f32::from(i16::from_le_bytes(bytes))),
         DType::F32 => read(source, block, f32::from_le_bytes),
-        DType::F16 => read_small(Minifloat::F16, source, block),
-        DType::Bf16 => read_small(Minifloat::BF16, source, block),
+        DType::F16 => read(source, block, |bytes| {
+            Minifloat::F16.decode(u16::from_le_bytes(bytes))
+        }),
+        DType::Bf16 => read(source, block, |bytes| {
+            decode_bf16(u16::from_le_bytes(bytes))
+        }),
         DType::F8E5M2 => read_byte(Minifloat::F8E5M2, source, block),
         DType::F8E4M3 => read_byte(Minifloat::F8E4M3, source, block),
         DType::F8E4M3Fnuz => read_byte(Minifloat::F8E4M3_FNUZ, source, block),
@@ -94,18 +98,11 @@ pub(crate) fn read<T, const LEN: usize>(
 }
 
 #[inline(always)]
-fn read_small(format: Minifloat, source: &[u8], block: &mut [f32]) {
-    read(source, block, |bytes| {
-        format.decode(u16::from_le_bytes(bytes))
-    });
-}
-
-#[inline(always)]
 fn read_byte(format: Minifloat, source: &[u8], block: &mut [f32]) {
     read(source, block, |[code]| format.decode(code.into()));
 }
 
-/// Reads packed elements, `COUNT` in `LEN` bytes.
+/// Reads packed elements, `COUNT` in `LEN` bytes: first their codes, one in a byte, then their values.
 #[inline(always)]
 fn read_packed<const COUNT: usize, const LEN: usize>(
     format: Minifloat,
@@ -113,15 +110,21 @@ fn read_packed<const COUNT: usize, const LEN: usize>(
     block: &mut [f32],
 ) {
     let bits = 8 * LEN / COUNT;
-    for (values, bytes) in block.chunks_mut(COUNT).zip(source.as_chunks::<LEN>().0) {
+    let mut codes = [0; BLOCK];
+    for (codes, bytes) in codes
+        .as_chunks_mut::<COUNT>()
+        .0
+        .iter_mut()
+        .zip(source.as_chunks::<LEN>().0)
+    {
         let mut word = [0; 4];
         word[..LEN].copy_from_slice(bytes);
         let word = u32::from_le_bytes(word);
-        for (index, value) in values.iter_mut().enumerate() {
-            let code = (word >> (index * bits)) & ((1 << bits) - 1);
-            *value = format.decode(code as u16);
+        for (index, code) in codes.iter_mut().enumerate() {
+            *code = (word >> (index * bits)) as u8 & ((1 << bits) - 1);
         }
     }
+    read_byte(format, &codes, block);
 }
 
 fn wide_to_nearest_f32(dtype: DType, source: &[u8], block: &mut [f32]) {

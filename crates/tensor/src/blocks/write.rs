@@ -5,7 +5,8 @@
     reason = "casts from floats saturate, integers are clamped, and codes fit their type"
 )]
 
-use crate::minifloat::{Minifloat, encode_e8m0};
+use super::BLOCK;
+use crate::minifloat::{Minifloat, encode_bf16, encode_e8m0};
 use crate::{DType, Overflow};
 
 /// Writes floats of at most 32 bits, and complex numbers without imaginary part.
@@ -81,8 +82,6 @@ fn from_f32_with<const SATURATE: bool>(dtype: DType, block: &[f32], target: &mut
         Overflow::Native
     };
     let bound = if SATURATE { f32::MAX } else { f32::INFINITY };
-    let small = |format: Minifloat| move |value| format.encode(value, overflow).to_le_bytes();
-    let byte = |format: Minifloat| move |value| [format.encode(value, overflow) as u8];
     match dtype {
         DType::F32 => write(block, target, |value| {
             value.clamp(-bound, bound).to_le_bytes()
@@ -90,12 +89,16 @@ fn from_f32_with<const SATURATE: bool>(dtype: DType, block: &[f32], target: &mut
         DType::C64 => write(block, target, |value| {
             u64::from(value.clamp(-bound, bound).to_bits()).to_le_bytes()
         }),
-        DType::F16 => write(block, target, small(Minifloat::F16)),
-        DType::Bf16 => write(block, target, small(Minifloat::BF16)),
-        DType::F8E5M2 => write(block, target, byte(Minifloat::F8E5M2)),
-        DType::F8E4M3 => write(block, target, byte(Minifloat::F8E4M3)),
-        DType::F8E4M3Fnuz => write(block, target, byte(Minifloat::F8E4M3_FNUZ)),
-        DType::F8E5M2Fnuz => write(block, target, byte(Minifloat::F8E5M2_FNUZ)),
+        DType::F16 => write(block, target, |value| {
+            Minifloat::F16.encode(value, overflow).to_le_bytes()
+        }),
+        DType::Bf16 => write(block, target, |value| {
+            encode_bf16(value, overflow).to_le_bytes()
+        }),
+        DType::F8E5M2 => write_byte(Minifloat::F8E5M2, block, target, overflow),
+        DType::F8E4M3 => write_byte(Minifloat::F8E4M3, block, target, overflow),
+        DType::F8E4M3Fnuz => write_byte(Minifloat::F8E4M3_FNUZ, block, target, overflow),
+        DType::F8E5M2Fnuz => write_byte(Minifloat::F8E5M2_FNUZ, block, target, overflow),
         DType::F8E8M0 => write(block, target, |value| [encode_e8m0(value, overflow)]),
         DType::F4 => write_packed::<2, 1>(Minifloat::F4, block, target),
         DType::F6E2M3 => write_packed::<4, 3>(Minifloat::F6E2M3, block, target),
@@ -104,7 +107,16 @@ fn from_f32_with<const SATURATE: bool>(dtype: DType, block: &[f32], target: &mut
     }
 }
 
-/// Writes packed elements, `COUNT` in `LEN` bytes. These formats have nothing beyond their largest value.
+#[inline(always)]
+fn write_byte(format: Minifloat, block: &[f32], target: &mut [u8], overflow: Overflow) {
+    write(
+        block,
+        target,
+        |value| [format.encode(value, overflow) as u8],
+    );
+}
+
+/// Writes packed elements, `COUNT` in `LEN` bytes: first their codes, one in a byte, then the word they make.
 #[inline(always)]
 fn write_packed<const COUNT: usize, const LEN: usize>(
     format: Minifloat,
@@ -112,15 +124,17 @@ fn write_packed<const COUNT: usize, const LEN: usize>(
     target: &mut [u8],
 ) {
     let bits = 8 * LEN / COUNT;
-    for (bytes, values) in target
+    let mut codes = [0; BLOCK];
+    write_byte(format, block, &mut codes, Overflow::Saturate); // There is nothing beyond the largest value.
+    for (bytes, codes) in target
         .as_chunks_mut::<LEN>()
         .0
         .iter_mut()
-        .zip(block.chunks(COUNT))
+        .zip(codes.as_chunks::<COUNT>().0)
     {
         let mut word = 0;
-        for (index, &value) in values.iter().enumerate() {
-            word |= u32::from(format.encode(value, Overflow::Saturate)) << (index * bits);
+        for (index, &code) in codes.iter().enumerate() {
+            word |= u32::from(code) << (index * bits);
         }
         bytes.copy_from_slice(&word.to_le_bytes()[..LEN]);
     }

@@ -10,7 +10,7 @@ use crate::Error;
 pub const PARALLEL_THRESHOLD: usize = 8 << 20;
 
 /// Loops that cross each other are walked in square tiles of this many iterations, so that both sides stay in cache.
-const TILE: usize = 32;
+const TILE: usize = 64;
 
 impl Runs {
     /// Copies every run from `source` to `target`.
@@ -52,7 +52,7 @@ impl Runs {
     }
 
     /// Whether each loop moves the target past all that the loops inside it write.
-    fn target_is_nested(&self) -> bool {
+    pub(super) fn target_is_nested(&self) -> bool {
         let mut span = self.run_bytes;
         self.loops.iter().rev().all(|each| {
             let nested = each.target_stride >= span;
@@ -63,7 +63,7 @@ impl Runs {
 
     /// Copies with `threads` threads, halving the work until each has its share. The target must be nested if there
     /// are several.
-    fn copy_over(&self, threads: usize, source: &[u8], target: &mut [u8]) {
+    pub(super) fn copy_over(&self, threads: usize, source: &[u8], target: &mut [u8]) {
         if threads <= 1 {
             return self.copy_alone(source, target);
         }
