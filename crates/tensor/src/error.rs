@@ -77,13 +77,21 @@ pub enum Error {
         /// The length it should have in bytes.
         expected: usize,
     },
-    /// A buffer ends inside an element, or its elements do not fill whole bytes of the other type.
+    /// A buffer ends inside an element.
     #[error("a buffer of {len} bytes does not hold a whole number of `{dtype}` elements")]
     PartialElement {
         /// The element type.
         dtype: DType,
         /// The length of the buffer in bytes.
         len: usize,
+    },
+    /// So many elements would end inside a byte.
+    #[error("{elements} elements of `{dtype}` do not fill whole bytes")]
+    PartialByte {
+        /// The element type.
+        dtype: DType,
+        /// The number of elements.
+        elements: usize,
     },
     /// There is no conversion between these two types.
     #[error("cannot cast `{from}` to `{to}`")]

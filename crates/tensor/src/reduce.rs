@@ -1,6 +1,8 @@
 //! Element-wise reductions of one buffer into another.
 
 mod combine;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::str::FromStr;

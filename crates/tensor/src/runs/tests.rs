@@ -425,6 +425,30 @@ fn seeking_does_not_visit_the_runs_before_the_range() {
 }
 
 #[test]
+fn large_transposes_of_every_element_size_are_exact() {
+    for dtype in [DType::U8, DType::Bf16, DType::F32, DType::F64] {
+        for shape in [vec![130, 70], vec![3, 64, 129], vec![65, 2, 66]] {
+            let mut source = Strided::contiguous(&shape);
+            source.shape.rotate_left(1);
+            source.strides.rotate_left(1);
+            let target = Strided::contiguous(&source.shape);
+            let len = dtype.len_bytes(element_count(&shape).unwrap()).unwrap();
+            let case = Case {
+                dtype,
+                source,
+                target,
+                source_bytes: noise(len, 3),
+                target_len: len,
+            };
+            let mut copied = vec![0; len];
+            let runs = Runs::between(dtype, &case.source, &case.target).unwrap();
+            runs.copy(&case.source_bytes, &mut copied).unwrap();
+            assert_eq!(copied, case.expected());
+        }
+    }
+}
+
+#[test]
 fn a_copy_over_the_threshold_is_the_same_copy() {
     let (rows, columns) = (3, PARALLEL_THRESHOLD / 2);
     let source = Strided {
