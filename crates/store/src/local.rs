@@ -90,7 +90,7 @@ impl Store for Local {
         let path = self.path(key)?;
         let available = system::available_bytes(&path)
             .map_err(|error| Error::from_io(key, "find the space for", error))?;
-        if available < len {
+        if let Some(available) = available.filter(|available| *available < len) {
             return Err(Error::NoSpace {
                 key: key.to_owned(),
                 needed: len,
@@ -148,9 +148,7 @@ impl Store for Local {
     }
 
     fn available_bytes(&self) -> Result<Option<u64>, Error> {
-        match system::available_bytes(&self.root) {
-            Ok(available) => Ok(Some(available)),
-            Err(error) => Err(Error::from_io("", "find the space in", error)),
-        }
+        system::available_bytes(&self.root)
+            .map_err(|error| Error::from_io("", "find the space in", error))
     }
 }

@@ -77,19 +77,29 @@ impl LocalReader {
         Ok(filled)
     }
 
+    /// Reads once, directly if the place and the memory are aligned.
     fn read_some(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let blocks = buffer.len() - buffer.len() % ALIGNMENT;
-        let aligned = blocks > 0 && offset.is_multiple_of(BLOCK) && is_aligned(buffer);
-        if let Some(direct) = aligned.then(|| self.direct()).flatten() {
-            match direct.read_at(&mut buffer[..blocks], offset) {
-                Err(error) if system::is_unsupported(&error) => {
-                    tracing::debug!(%error, "no direct reads here, using the page cache");
-                    self.refused.store(true, Ordering::Relaxed);
-                }
-                other => return other,
-            }
+        if blocks > 0 && offset.is_multiple_of(BLOCK) && is_aligned(buffer) {
+            self.read_direct(offset, buffer, blocks)
+        } else {
+            self.file.read_at(buffer, offset)
         }
-        self.file.read_at(buffer, offset)
+    }
+
+    /// Reads up to `blocks` bytes directly, or any number through the page cache if that is refused.
+    fn read_direct(&self, offset: u64, buffer: &mut [u8], blocks: usize) -> io::Result<usize> {
+        let Some(direct) = self.direct() else {
+            return self.file.read_at(buffer, offset);
+        };
+        match direct.read_at(&mut buffer[..blocks], offset) {
+            Err(error) if system::is_unsupported(&error) => {
+                tracing::debug!(%error, "no direct reads here, using the page cache");
+                self.refused.store(true, Ordering::Relaxed);
+                self.file.read_at(buffer, offset)
+            }
+            other => other,
+        }
     }
 }
 
@@ -125,5 +135,29 @@ fn open_error(key: &str, error: io::Error) -> Error {
             key: key.to_owned(),
         },
         _ => Error::from_io(key, "open", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AlignedBuffer;
+
+    #[test]
+    fn a_refused_direct_read_goes_through_the_page_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let bytes: Vec<u8> = (0..=255).cycle().take(3 * ALIGNMENT).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let reader = LocalReader::open("a", &path, true).unwrap();
+        let mut buffer = AlignedBuffer::new(ALIGNMENT);
+        // Most disks refuse an odd offset, as odd disks refuse every offset.
+        let direct = reader.direct();
+        let refuses = direct.is_none_or(|direct| direct.read_at(&mut buffer, 1).is_err());
+        let count = reader.read_direct(1, &mut buffer, ALIGNMENT).unwrap();
+        assert!(count > 0 && buffer[..count] == bytes[1..=count]);
+        assert_eq!(reader.direct().is_none(), refuses);
+        reader.read_at(BLOCK, &mut buffer).unwrap();
+        assert!(buffer[..] == bytes[ALIGNMENT..2 * ALIGNMENT]);
     }
 }

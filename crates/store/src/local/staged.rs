@@ -115,7 +115,7 @@ fn explain(target: &Path, key: &str, len: u64, operation: &'static str, error: i
         io::ErrorKind::StorageFull => Error::NoSpace {
             key: key.to_owned(),
             needed: len,
-            available: system::available_bytes(target).unwrap_or(0),
+            available: system::available_bytes(target).ok().flatten().unwrap_or(0),
         },
         io::ErrorKind::Unsupported => Error::Unsupported {
             key: key.to_owned(),

@@ -9,12 +9,13 @@ use rustix::fs::{Advice, CWD, FallocateFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 /// How many bytes this user can still write at `path`, which need not exist yet.
-pub(super) fn available_bytes(path: &Path) -> io::Result<u64> {
+///
+/// File systems without a size of their own do not know.
+pub(super) fn available_bytes(path: &Path) -> io::Result<Option<u64>> {
     for place in path.ancestors() {
         match rustix::fs::statvfs(place) {
-            Ok(statistics) => {
-                return Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize));
-            }
+            Ok(found) if found.f_blocks == 0 => return Ok(None),
+            Ok(found) => return Ok(Some(found.f_bavail.saturating_mul(found.f_frsize))),
             Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -98,4 +99,36 @@ pub(super) fn forget_pages(file: &File) {
 /// Whether two descriptions are of one and the same file.
 pub(super) fn same_file(one: &std::fs::Metadata, other: &std::fs::Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_that_create_only_work_with_and_without_links() {
+        for move_new in [rename_new, link_new] {
+            let folder = tempfile::tempdir().unwrap();
+            let [source, target] = ["source", "target"].map(|name| folder.path().join(name));
+            std::fs::write(&source, "one").unwrap();
+            move_new(&source, &target).unwrap();
+            assert!(!source.exists());
+
+            std::fs::write(&source, "two").unwrap();
+            let taken = move_new(&source, &target).unwrap_err();
+            assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(std::fs::read(&source).unwrap(), b"two");
+            assert_eq!(std::fs::read(&target).unwrap(), b"one");
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_made_already_is_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let [source, target] = ["source", "target"].map(|name| folder.path().join(name));
+        std::fs::write(&source, "one").unwrap();
+        std::fs::hard_link(&source, &target).unwrap();
+        link_new(&source, &target).unwrap();
+        assert!(!source.exists() && target.exists());
+    }
 }

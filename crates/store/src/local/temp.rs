@@ -189,3 +189,41 @@ fn hash(text: impl Hash) -> u64 {
     text.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(folder: &Path) -> TempFile {
+        TempFile::create(folder, OsStr::new("name")).unwrap()
+    }
+
+    #[test]
+    fn rivals_get_files_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = [create(folder.path()), create(folder.path())];
+        assert_ne!(one.path, other.path);
+        assert_eq!(sweep(folder.path()).unwrap(), 0);
+        assert!(one.path.exists() && other.path.exists());
+    }
+
+    #[test]
+    fn a_dead_file_goes_when_its_name_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let dead = create(folder.path()).path;
+        let living = create(folder.path());
+        assert!(!dead.exists() && living.path.exists());
+    }
+
+    #[test]
+    fn a_file_that_was_taken_away_is_not_published() {
+        let folder = tempfile::tempdir().unwrap();
+        let temp = create(folder.path());
+        std::fs::remove_file(&temp.path).unwrap();
+        std::fs::write(&temp.path, "of someone else").unwrap();
+        let target = folder.path().join("name");
+        temp.move_to(&target, PutMode::Create).unwrap_err();
+        temp.remove().unwrap();
+        assert!(!target.exists() && temp.path.exists());
+    }
+}

@@ -133,3 +133,40 @@ impl ObjectWriter for LocalWriter {
         self.staged.publish(PutMode::Create)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_direct_write_goes_through_the_page_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let len = 2 * ALIGNMENT;
+        let staged = Staged::begin(folder.path(), "a", len as u64, PutMode::Create).unwrap();
+        let writer = LocalWriter::new(staged, "a", len as u64, true).unwrap();
+        let mut blocks = AlignedBuffer::new(ALIGNMENT);
+        blocks.fill(7);
+        // Most disks refuse an odd offset, as odd disks refuse every offset.
+        if let Some(direct) = &writer.direct {
+            let refuses = direct.write_at(&blocks, 1).is_err();
+            writer.write_direct(direct, 1, &blocks).unwrap();
+            assert_eq!(writer.refused.load(Ordering::Relaxed), refuses);
+        } else {
+            writer.write_blocks(1, &blocks).unwrap();
+        }
+        let mut found = vec![0; len];
+        writer.staged.file().read_exact_at(&mut found, 0).unwrap();
+        assert_eq!((found[0], found[ALIGNMENT + 1]), (0, 0));
+        assert!(found[1..=ALIGNMENT].iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn a_dropped_writer_takes_its_folders_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let staged = Staged::begin(folder.path(), "a/b/c", 1, PutMode::Create).unwrap();
+        let writer = LocalWriter::new(staged, "a/b/c", 1, true).unwrap();
+        assert!(folder.path().join("a/b").is_dir());
+        drop(writer);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+}

@@ -70,7 +70,7 @@ impl CrashPlan {
 /// # use cairn_store::{Error, Memory, PutMode, Store};
 /// # use cairn_store::testing::{CrashPlan, CrashStore};
 /// fn save(store: &dyn Store) -> Result<(), Error> {
-///     store.put("data", b"…", PutMode::Create)?;
+///     store.put("data", b"bytes", PutMode::Create)?;
 ///     store.put("COMMIT", b"", PutMode::Create)
 /// }
 ///

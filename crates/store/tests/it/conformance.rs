@@ -7,7 +7,7 @@ use cairn_store::testing::{CrashStore, FlakyStore, conformance};
 use cairn_store::{Local, LocalOptions, Memory, Store};
 
 /// Runs the suite on new folders inside `place`, and checks that no file is left beside the objects.
-fn check_local(place: &Path, options: LocalOptions) {
+pub(crate) fn check_local(place: &Path, options: LocalOptions) {
     let folder = tempfile::tempdir_in(place).unwrap();
     let number = std::cell::Cell::new(0);
     conformance(|| {

@@ -3,3 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod conformance;
+mod crash;
+mod flaky;
+mod local;
