@@ -122,6 +122,17 @@ impl TensorSpec {
         }
     }
 
+    /// The ranks that have a local tensor.
+    pub fn ranks(&self) -> Vec<usize> {
+        match &self.distribution {
+            Distribution::Mesh(sharding) => {
+                let ranks = sharding.mesh().ranks();
+                ranks.filter(|&rank| sharding.holds(rank)).collect()
+            }
+            Distribution::Listed(listed) => listed.by_rank().keys().copied().collect(),
+        }
+    }
+
     /// The shape of the rank's buffer, or `None` if it has none.
     ///
     /// A box keeps its dims; flat ranges have one dim; several listed pieces stand one after another in

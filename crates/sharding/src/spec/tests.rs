@@ -221,6 +221,11 @@ fn check_coverage(spec: &TensorSpec) -> Result<(), TestCaseError> {
 }
 
 fn check(spec: &TensorSpec, region: &Region) -> Result<(), TestCaseError> {
+    let holders: BTreeSet<usize> = spec.ranks().into_iter().collect();
+    prop_assert_eq!(
+        holders,
+        all_ranks(spec).filter(|&rank| spec.holds(rank)).collect()
+    );
     for rank in all_ranks(spec) {
         check_rank(spec, rank)?;
         check_replicas(spec, rank)?;
