@@ -55,15 +55,7 @@ pub trait Store: Send + Sync + Debug {
     ///
     /// [`Error::TooLarge`] beyond [`MAX_GET_BYTES`], [`Error::NotFound`] if there is no object.
     fn get(&self, key: &str) -> Result<Vec<u8>, Error> {
-        let reader = self.reader(key)?;
-        if reader.len() > MAX_GET_BYTES {
-            return Err(Error::TooLarge {
-                key: key.to_owned(),
-                len: reader.len(),
-                limit: MAX_GET_BYTES,
-            });
-        }
-        read_prefix(&*reader, MAX_GET_BYTES)
+        self.get_prefix(key, usize::MAX)
     }
 
     /// Reads the first `len` bytes of an object, or all of it if it is shorter.
@@ -81,7 +73,10 @@ pub trait Store: Send + Sync + Debug {
                 limit: MAX_GET_BYTES,
             });
         }
-        read_prefix(&*reader, len)
+        let len = usize::try_from(len).expect("MAX_GET_BYTES fits the address space");
+        let mut bytes = vec![0; len];
+        reader.read_at(0, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Describes an object, or returns `None` if there is none.
@@ -196,14 +191,6 @@ pub struct ObjectMeta {
     pub len: u64,
     /// When the object was published or last replaced, by the store's clock.
     pub modified: SystemTime,
-}
-
-/// Reads the first `len` bytes, or all if there are fewer.
-fn read_prefix(reader: &dyn ObjectReader, len: u64) -> Result<Vec<u8>, Error> {
-    let len = usize::try_from(reader.len().min(len)).expect("MAX_GET_BYTES fits the address space");
-    let mut bytes = vec![0; len];
-    reader.read_at(0, &mut bytes)?;
-    Ok(bytes)
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {

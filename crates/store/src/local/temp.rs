@@ -40,7 +40,7 @@ pub(super) struct TempFile {
 impl TempFile {
     /// Makes an empty file for the object named `name` in an existing folder.
     pub(super) fn create(folder: &Path, name: &OsStr) -> io::Result<Self> {
-        let stem = format!("{TEMP_PREFIX}{:016x}-{:016x}", machine(), hash(name));
+        let stem = format!("{}{:016x}", prefix_of_this_machine(), hash(name));
         for slot in 0..MAX_SLOTS {
             let path = folder.join(format!("{stem}-{slot}"));
             if let Some(temp) = Self::take(path)? {
@@ -128,7 +128,7 @@ pub(super) fn is_temp(name: &OsStr) -> bool {
 fn remove_if_dead(path: &Path) -> io::Result<bool> {
     let file = match open_options().open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if is_not_ours(error.kind()) => return Ok(false),
         Err(error) => return Err(error),
     };
     let dead = match file.try_lock() {
@@ -143,6 +143,14 @@ fn remove_if_dead(path: &Path) -> io::Result<bool> {
     std::fs::remove_file(path)?;
     tracing::debug!(path = %path.display(), "removed what a dead writer left");
     Ok(true)
+}
+
+/// Whether what could not be opened is gone, of another user, or no file of a writer.
+fn is_not_ours(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory
+    )
 }
 
 fn open_options() -> OpenOptions {
@@ -160,8 +168,13 @@ fn leads_to(path: &Path, file: &File) -> io::Result<bool> {
     }
 }
 
+/// How the names of files begin whose locks this process can see.
+fn prefix_of_this_machine() -> String {
+    format!("{TEMP_PREFIX}{:016x}-", machine())
+}
+
 fn is_of_this_machine(path: &Path) -> bool {
-    let ours = format!("{TEMP_PREFIX}{:016x}-", machine());
+    let ours = prefix_of_this_machine();
     path.file_name()
         .is_some_and(|name| name.as_encoded_bytes().starts_with(ours.as_bytes()))
 }

@@ -44,6 +44,8 @@ fn names_that_are_no_keys_are_invisible() {
     std::fs::create_dir(store.root().join(".tmp-folder")).unwrap();
     assert_eq!(keys(&store), ["a"]);
     assert!(store.list_folders("").unwrap().is_empty());
+    assert_eq!(store.sweep("").unwrap(), 0);
+    assert_eq!(store.root().read_dir().unwrap().count(), 5);
 }
 
 #[test]
