@@ -1,6 +1,11 @@
 //! Which collective operation a step amounts to.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+};
+
+use cairn_sharding::Region;
 
 use crate::{Action, Transfer};
 
@@ -59,31 +64,58 @@ impl Collective {
         }
     }
 
-    fn of_copies<'a>(actions: &'a [Action]) -> Collective {
-        let moved = |action: &'a Action| match action {
-            Action::Copy(transfer) if !transfer.is_local() => Some(transfer),
+    fn of_copies(actions: &[Action]) -> Collective {
+        let copies = actions.iter().filter_map(|action| match action {
+            Action::Copy(transfer) => Some(transfer),
             _ => None,
-        };
-        let moves: Vec<&Transfer> = actions.iter().filter_map(moved).collect();
-        let senders: BTreeSet<usize> = moves.iter().map(|transfer| transfer.source).collect();
-        let receivers: BTreeSet<usize> = moves
-            .iter()
-            .flat_map(|transfer| transfer.targets.iter().copied())
-            .collect();
-        // Whether everything that is sent goes to every receiver.
-        let same_to_all = moves.iter().all(|transfer| {
-            let others = receivers.iter().filter(|&&rank| rank != transfer.source);
-            others.eq(&transfer.targets)
         });
+        let (kept, moved): (Vec<&Transfer>, Vec<&Transfer>) =
+            copies.partition(|transfer| transfer.is_local());
+        let senders: BTreeSet<usize> = moved.iter().map(|transfer| transfer.source).collect();
+        let targets = moved.iter().flat_map(|transfer| &transfer.targets);
+        let receivers: BTreeSet<usize> = targets.copied().collect();
+        // Whether everything that is sent goes to every receiver.
+        let same_to_all = || {
+            moved.iter().all(|transfer| {
+                let others = receivers.iter().filter(|&&rank| rank != transfer.source);
+                others.eq(&transfer.targets)
+            })
+        };
         match (senders.len(), receivers.len()) {
             (1, 1) => Collective::PointToPoint,
-            (1, _) if same_to_all => Collective::Broadcast,
+            (1, _) if same_to_all() => Collective::Broadcast,
             (1, _) => Collective::Scatter,
             (_, 1) => Collective::Gather,
-            _ if same_to_all => Collective::AllGather,
+            _ if same_to_all() && keep_what_they_send(&kept, &moved, &receivers) => {
+                Collective::AllGather
+            }
             _ => Collective::AllToAll,
         }
     }
+}
+
+/// Whether senders that also receive keep what they send, so that all receivers end up with the same.
+fn keep_what_they_send(
+    kept: &[&Transfer],
+    moved: &[&Transfer],
+    receivers: &BTreeSet<usize>,
+) -> bool {
+    let mut kept_by: HashMap<usize, Vec<&Region>> = HashMap::new();
+    for transfer in kept {
+        kept_by
+            .entry(transfer.source)
+            .or_default()
+            .push(&transfer.region);
+    }
+    let mut both = moved
+        .iter()
+        .filter(|transfer| receivers.contains(&transfer.source));
+    both.all(|transfer| {
+        let regions = kept_by.get(&transfer.source).into_iter().flatten();
+        regions
+            .into_iter()
+            .any(|region| region.contains(&transfer.region))
+    })
 }
 
 impl fmt::Display for Collective {
