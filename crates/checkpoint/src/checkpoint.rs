@@ -73,6 +73,11 @@ impl Checkpoint {
         self.manifest.step
     }
 
+    /// The key of the file that `writer`'s data lies in.
+    pub fn data_key(&self, writer: usize) -> String {
+        self.keys.data(writer)
+    }
+
     /// The plain values all ranks share.
     pub fn values(&self) -> &BTreeMap<String, Value> {
         &self.manifest.values
@@ -129,6 +134,10 @@ impl Source for Checkpoint {
         let mut names: Vec<&str> = self.layout.all_names().collect();
         names.sort_unstable();
         names
+    }
+
+    fn aliases(&self) -> BTreeMap<String, String> {
+        self.layout.aliases().clone()
     }
 
     fn find(&self, name: &str) -> Option<StoredTensor> {

@@ -24,6 +24,14 @@ pub enum Error {
         /// What is wrong with it.
         source: cairn_sharding::Error,
     },
+    /// A shard rule cannot be read or does not fit its mesh.
+    #[error("cannot use the shard rule `{rule}`")]
+    Rule {
+        /// The rule, as it was given.
+        rule: String,
+        /// What is wrong with it.
+        source: cairn_sharding::Error,
+    },
     /// A copy does not fit its buffers.
     #[error("tensor `{name}` cannot be copied")]
     Copy {
@@ -156,7 +164,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Error::Store { source, .. } => return source.hint(),
-            Error::Placement { source, .. } => return source.hint(),
+            Error::Placement { source, .. } | Error::Rule { source, .. } => return source.hint(),
             Error::Format(source) => return source.hint(),
             Error::PreviousSave { source, .. } => return source.hint(),
             Error::Keys(problems) => return problems.hint(),

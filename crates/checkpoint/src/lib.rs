@@ -6,8 +6,9 @@
 //! | save it in the background | [`Checkpointer::save`] → [`Saving`] |
 //! | open what is committed | [`Checkpointer::latest`], [`Checkpointer::open`] → [`Checkpoint`] |
 //! | load any part, on any layout | [`Target`], [`Checkpoint::load`] |
-//! | see a load before it runs | [`LoadPlan`] |
-//! | check bytes on disk | [`verify`], [`finish`] |
+//! | see a load or a save before it runs | [`LoadPlan`], [`SavePlan`] |
+//! | lay out a model by patterns over names | [`ShardRules`] |
+//! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
 //! | delete old steps | [`retention`] |
 //!
 //! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
@@ -28,17 +29,21 @@ mod manifest;
 mod names;
 mod overlap;
 mod part;
+mod pattern;
 mod plan;
 mod pool;
 mod problems;
 pub mod retention;
 mod rewrite;
+mod rules;
 mod run;
 mod save;
+mod save_plan;
 mod saving;
 mod seal;
 mod source;
 mod state;
+mod survey;
 mod target;
 mod verify;
 mod world;
@@ -55,14 +60,18 @@ pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
 pub use manifest::{FORMAT_VERSION, Manifest};
 pub use names::{COMMIT, parse_step_folder, step_folder};
 pub use part::AssetEntry;
+pub use pattern::{Pattern, name_family};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{ExportReport, NewCheckpoint, RewriteOptions, RewriteReport, export_hf, rewrite};
+pub use rules::{ShardRule, ShardRules, UnusedRule};
 pub use run::all_steps;
 pub use save::SaveOptions;
+pub use save_plan::{PlannedWriter, SavePlan};
 pub use saving::{SaveReport, Saving};
 pub use source::{ModelSource, Source, SourceFile, StoredPiece, StoredTensor};
 pub use state::{MAX_NAME_BYTES, State};
+pub use survey::{StepState, survey};
 pub use target::{Target, Wanted};
 pub use verify::{Unfinished, VerifyReport, finish, unfinished, verify};
 pub use world::World;

@@ -6,6 +6,7 @@ use cairn_formats::hf::Model;
 use cairn_sharding::{Piece, Region};
 use cairn_store::{ObjectReader, Store};
 use cairn_tensor::DType;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -45,6 +46,9 @@ pub struct SourceFile {
 pub trait Source: Sync {
     /// Every name a tensor can be asked for by, in order.
     fn names(&self) -> Vec<&str>;
+
+    /// Those of the names that are only another name of a tensor, and which tensor that is.
+    fn aliases(&self) -> BTreeMap<String, String>;
 
     /// The tensor called `name`.
     fn find(&self, name: &str) -> Option<StoredTensor>;
@@ -99,6 +103,10 @@ impl ModelSource {
 impl Source for ModelSource {
     fn names(&self) -> Vec<&str> {
         self.model.tensors.keys().map(String::as_str).collect()
+    }
+
+    fn aliases(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
     }
 
     fn find(&self, name: &str) -> Option<StoredTensor> {

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_sharding::Region;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most files kept open.
@@ -26,6 +26,10 @@ impl<'a> Cached<'a> {
 impl Source for Cached<'_> {
     fn names(&self) -> Vec<&str> {
         self.source.names()
+    }
+
+    fn aliases(&self) -> BTreeMap<String, String> {
+        self.source.aliases()
     }
 
     fn find(&self, name: &str) -> Option<StoredTensor> {
