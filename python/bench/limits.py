@@ -1,12 +1,15 @@
-"""What the disk itself can do: large direct writes and reads, one file per rank, all at once."""
+"""What the disk itself can do: large writes and reads, direct and buffered, one file per rank, all at once."""
 
 import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from common import REPEATS, arguments, report, seconds
+from common import REPEATS, arguments, drop_cache, report, seconds
 
 BLOCK_BYTES = 16 << 20
+# Direct I/O wants page-aligned memory, which is what a mapping is.
+BLOCK = mmap.mmap(-1, BLOCK_BYTES)
+BLOCK.write(os.urandom(BLOCK_BYTES))
 
 
 def open_direct(path, flags):
@@ -17,17 +20,26 @@ def open_direct(path, flags):
         return os.open(path, flags, 0o600)
 
 
-def write(path, blocks, buffer):
-    descriptor = open_direct(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def open_buffered(path, flags):
+    """Through the page cache."""
+    return os.open(path, flags, 0o600)
+
+
+def write(open_file, path, blocks):
+    """A new file of `blocks` blocks, on the disk when this returns."""
+    path.unlink(missing_ok=True)
+    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT)
     for block in range(blocks):
-        assert os.pwrite(descriptor, buffer, block * BLOCK_BYTES) == BLOCK_BYTES
+        assert os.pwrite(descriptor, BLOCK, block * BLOCK_BYTES) == BLOCK_BYTES
     os.fsync(descriptor)
     os.close(descriptor)
 
 
-def read(path, blocks):
+def read(open_file, path, blocks):
+    """The whole file, from the disk."""
     buffer = mmap.mmap(-1, BLOCK_BYTES)
-    descriptor = open_direct(path, os.O_RDONLY)
+    drop_cache(path)
+    descriptor = open_file(path, os.O_RDONLY)
     for block in range(blocks):
         assert os.preadv(descriptor, [buffer], block * BLOCK_BYTES) == BLOCK_BYTES
     os.close(descriptor)
@@ -37,18 +49,18 @@ def main():
     directory, size_bytes, ranks = arguments()
     blocks = max(1, size_bytes // (ranks * BLOCK_BYTES))
     paths = [directory / f"limit-{rank}" for rank in range(ranks)]
-    buffer = mmap.mmap(-1, BLOCK_BYTES)
-    buffer.write(os.urandom(BLOCK_BYTES))
 
-    with ThreadPoolExecutor(ranks) as pool:
-        writes = [seconds(lambda: list(pool.map(lambda path: write(path, blocks, buffer), paths))) for _ in range(REPEATS)]
-        reads = [seconds(lambda: list(pool.map(lambda path: read(path, blocks), paths))) for _ in range(REPEATS)]
-    for path in paths:
-        path.unlink()
+    def all_at_once(work, open_file):
+        with ThreadPoolExecutor(ranks) as pool:
+            return seconds(lambda: list(pool.map(lambda path: work(open_file, path, blocks), paths)))
 
     total = ranks * blocks * BLOCK_BYTES
-    report("disk", "write", "write", total, writes)
-    report("disk", "read", "read", total, reads)
+    for direction, work in (("write", write), ("read", read)):
+        for how, open_file in (("direct", open_direct), ("buffered", open_buffered)):
+            timings = [all_at_once(work, open_file) for _ in range(REPEATS)]
+            report("disk", f"{how} {direction}", direction, total, timings)
+    for path in paths:
+        path.unlink()
 
 
 if __name__ == "__main__":

@@ -94,14 +94,14 @@ fn script(workspace: &Workspace, options: &Options, name: &str) -> Result<Vec<Me
     Measurement::collect(command)
 }
 
-/// Sets each measurement beside the limit of the disk in the same direction; what moves no file is given in seconds.
+/// Sets each measurement beside the best the disk did in the same direction; what moves no file is given in seconds.
 fn compare(limits: &[Measurement], measurements: &[Measurement]) -> Table {
     let ceiling = |direction| {
         let limits = limits
             .iter()
             .filter(|limit| limit.direction == Some(direction));
         limits
-            .map(Measurement::gigabytes_per_second)
+            .map(Measurement::best_gigabytes_per_second)
             .reduce(f64::max)
     };
     let row = |measurement: &Measurement| {

@@ -31,9 +31,12 @@ impl Machine {
         Ok(Self {
             cpu: field("/proc/cpuinfo", "model name"),
             cores: std::thread::available_parallelism()?.get(),
-            memory: field("/proc/meminfo", "MemTotal"),
+            memory: memory(),
             kernel: ask("uname", &["-srm"])?,
-            filesystem: ask("stat", &["-f", "-c", "%T", &directory.to_string_lossy()])?,
+            filesystem: ask(
+                "findmnt",
+                &["-n", "-o", "FSTYPE", "-T", &directory.to_string_lossy()],
+            )?,
             rustc: ask("rustc", &["--version"])?,
             commit: ask("git", &["describe", "--always", "--dirty"])?,
         })
@@ -58,6 +61,18 @@ impl Machine {
         let words = words.split(|character: char| !character.is_ascii_alphanumeric());
         let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
         words.join("-")
+    }
+}
+
+/// The installed memory, in GiB.
+fn memory() -> String {
+    let total = field("/proc/meminfo", "MemTotal");
+    match total
+        .strip_suffix(" kB")
+        .and_then(|total| total.parse::<f64>().ok())
+    {
+        Some(kibibytes) => format!("{:.1} GiB", kibibytes / f64::from(1 << 20)),
+        None => total,
     }
 }
 
