@@ -121,5 +121,8 @@ fn cut_along(
 
 /// The part of a box inside a region it contains.
 pub(crate) fn clipped(part: &LocalBox, region: &Region) -> LocalBox {
+    if part.region == *region {
+        return part.clone();
+    }
     part.clip(region).expect("the region lies inside the box")
 }

@@ -27,7 +27,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             ranks_per_node: None,
-            min_message_bytes: 256 * 1024,
+            min_message_bytes: 64 * 1024,
         }
     }
 }

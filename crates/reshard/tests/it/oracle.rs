@@ -124,17 +124,96 @@ fn combine(spec: &TensorSpec, terms: &[i32]) -> i32 {
     }
 }
 
-/// The bytes that must move if no rank is sent what it holds: brute force, without partial values.
+/// The bytes that must move, by brute force over elements and ranks.
+///
+/// A copied element is sent to every target rank that does not have it. A reduced one gathers its terms
+/// at a target rank, which has one of them if any target rank has, and is then sent to the others.
 pub(crate) fn least_bytes(source: &TensorSpec, target: &TensorSpec) -> usize {
-    let missing = |rank: usize| {
-        let had: BTreeSet<usize> = held(source, rank).into_iter().collect();
-        let needed = held(target, rank);
-        needed
+    let kept = kept_axes(source, target);
+    let mut elements: BTreeMap<(Vec<usize>, usize), Element> = BTreeMap::new();
+    for rank in source.ranks() {
+        let (stay, reduce) = split_term(source, rank, &kept, |_| true);
+        for number in held(source, rank) {
+            let element = elements.entry((stay.clone(), number)).or_default();
+            element.terms.insert(reduce.clone());
+            element.sources.insert(rank);
+        }
+    }
+    for rank in target.ranks() {
+        let fills = |op| matches!(op, ReduceOp::Sum | ReduceOp::Prod);
+        let (stay, filled) = split_term(target, rank, &kept, fills);
+        for number in held(target, rank)
             .into_iter()
-            .filter(|number| !had.contains(number))
-            .count()
+            .filter(|_| filled.iter().all(|&coord| coord == 0))
+        {
+            elements
+                .entry((stay.clone(), number))
+                .or_default()
+                .targets
+                .insert(rank);
+        }
+    }
+    let reduces = source
+        .sharding()
+        .is_some_and(|sharding| sharding.partial().len() > kept.len());
+    elements
+        .values()
+        .map(|element| element.messages(reduces))
+        .sum::<usize>()
+        * 4
+}
+
+/// Who has an element and who needs it.
+#[derive(Default)]
+struct Element {
+    terms: BTreeSet<Vec<usize>>,
+    sources: BTreeSet<usize>,
+    targets: BTreeSet<usize>,
+}
+
+impl Element {
+    fn messages(&self, reduces: bool) -> usize {
+        let having = self.targets.intersection(&self.sources).count();
+        match reduces {
+            _ if self.targets.is_empty() => 0,
+            false => self.targets.len() - having,
+            true => self.terms.len() - having.min(1) + self.targets.len() - 1,
+        }
+    }
+}
+
+fn kept_axes(source: &TensorSpec, target: &TensorSpec) -> Vec<usize> {
+    let (Some(source), Some(target)) = (source.sharding(), target.sharding()) else {
+        return vec![];
     };
-    target.ranks().into_iter().map(missing).sum::<usize>() * 4
+    let both = source
+        .partial()
+        .iter()
+        .filter(|pair| target.partial().contains(pair));
+    both.filter(|_| source.mesh() == target.mesh())
+        .map(|&(axis, _)| axis)
+        .collect()
+}
+
+/// The coordinates of a rank along the kept axes, and along the other partial ones with such operations.
+fn split_term(
+    spec: &TensorSpec,
+    rank: usize,
+    kept: &[usize],
+    wanted: impl Fn(ReduceOp) -> bool,
+) -> (Vec<usize>, Vec<usize>) {
+    let Some(sharding) = spec.sharding() else {
+        return (vec![], vec![]);
+    };
+    let coords = sharding.mesh().coords_of(rank).unwrap();
+    let others = sharding
+        .partial()
+        .iter()
+        .filter(|(axis, op)| !kept.contains(axis) && wanted(*op));
+    (
+        kept.iter().map(|&axis| coords[axis]).collect(),
+        others.map(|&(axis, _)| coords[axis]).collect(),
+    )
 }
 
 /// How often the plan writes each place of each target buffer.

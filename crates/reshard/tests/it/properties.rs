@@ -131,6 +131,7 @@ proptest! {
         let plan = plan(&source, &target, &options).unwrap();
         check_written_once(&plan)?;
         check_steps(&plan)?;
+        prop_assert_eq!(plan.cost().moved_bytes, least_bytes(&source, &target));
         let value = if multiplies(&source) { factor } else { value };
         let sources = scatter(&source, value);
         let targets = run(&plan, &sources);
