@@ -45,6 +45,8 @@ mod source;
 mod state;
 mod survey;
 mod target;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod verify;
 mod world;
 mod writer;
