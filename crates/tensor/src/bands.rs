@@ -7,10 +7,10 @@ use crate::{Error, Run};
 /// The length of one band.
 pub const BAND_BYTES: usize = 1 << 20;
 
-/// A target buffer that several threads may write at once, cut into bands of [`BAND_BYTES`] with a lock each.
+/// A target buffer that several threads may write at once: bands of [`BAND_BYTES`], a lock on each.
 ///
-/// Threads that fill different parts of the target rarely meet; those that do take turns. Where two write the same
-/// byte, one of them wins.
+/// Threads that fill different parts of the target rarely meet; those that do take turns. Where two
+/// write the same byte, one of them wins.
 #[derive(Debug)]
 pub struct Bands<'a> {
     bands: Vec<Mutex<&'a mut [u8]>>,
@@ -44,7 +44,7 @@ impl<'a> Bands<'a> {
         self.len == 0
     }
 
-    /// Copies each run from `source`, whose first byte is byte `source_base` of the source the runs speak of.
+    /// Copies each run from `source`, the part at `source_base` of the source the runs speak of.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ fn piece(source: &[u8], source_base: usize, run: Run) -> Result<&[u8], Error> {
     })
 }
 
-/// Writes to the bands and keeps the lock of the last one, since the next run is likely to lie there too.
+/// Writes to the bands and keeps the lock of the last one, where the next run is likely to lie too.
 struct Writer<'b, 'a> {
     bands: &'b Bands<'a>,
     /// Where the band starts in the target, and its lock.
@@ -115,11 +115,11 @@ impl Writer<'_, '_> {
             (*start..start + band.len()).contains(&target)
         };
         if !self.held.as_ref().is_some_and(is_inside) {
-            self.held = None; // Let go before taking the next: a thread never waits while it holds a lock.
+            self.held = None; // A thread never waits while it holds a lock.
         }
         let (start, band) = self.held.get_or_insert_with(|| {
             let index = target / band_bytes;
-            // A thread that panicked left bytes half written, which is no worse than not yet written.
+            // A thread that panicked left bytes unwritten, as if it had not come so far.
             (
                 index * band_bytes,
                 bands[index].lock().unwrap_or_else(PoisonError::into_inner),

@@ -7,15 +7,15 @@ use crate::Error;
 
 /// The type of a tensor's elements.
 ///
-/// Elements are little-endian. The types smaller than a byte are packed without gaps, first element in the lowest
-/// bits: an `F4` byte holds element 0 in bits 0–3 and element 1 in bits 4–7; four `F6` elements fill three bytes.
-/// Safetensors fixes the number of bits and demands whole bytes, but not the order inside a byte; this order is the
-/// one of PyTorch's `float4_e2m1fn_x2`.
+/// Elements are little-endian. Those smaller than a byte are packed without gaps, the first in the
+/// lowest bits: two `F4` fill a byte, four `F6` three bytes. Safetensors fixes the number of bits
+/// and demands whole bytes, but says nothing of the order inside a byte; this one is that of
+/// PyTorch's `float4_e2m1fn_x2`. Drawn with bit 7 on the left, each digit a bit of that element:
 ///
 /// ```text
-/// F4   byte 0: 1111 0000                       F6   byte 0: 11 000000
-///                                                   byte 1: 2222 1111
-///                                                   byte 2: 333333 22
+/// F4   byte 0: 11110000        F6   byte 0: 11000000
+///                                   byte 1: 22221111
+///                                   byte 2: 33333322
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DType {
@@ -162,7 +162,7 @@ impl DType {
         }
     }
 
-    /// The size of `elements` elements in bytes; `None` if it overflows or does not fill whole bytes.
+    /// The size of so many elements in bytes; `None` if it overflows or does not fill whole bytes.
     pub fn len_bytes(self, elements: usize) -> Option<usize> {
         let bits = self.bits();
         if bits >= 8 {

@@ -2,7 +2,7 @@
 
 use crate::{DType, ReduceOp};
 
-/// Why an operation on elements or layouts was refused; nothing was written.
+/// Why an operation on elements or layouts was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -54,7 +54,10 @@ pub enum Error {
         len: usize,
     },
     /// A run lies outside the part of the source at hand.
-    #[error("the run {start}..{end} lies outside the source bytes {base}..{}", base.saturating_add(*len))]
+    #[error(
+        "the run {start}..{end} lies outside the source bytes {base}..{}",
+        base.saturating_add(*len)
+    )]
     OutsideSource {
         /// Where the run starts in the source.
         start: usize,
@@ -123,7 +126,7 @@ impl Error {
             Error::InsideByte { dtype } => {
                 let step = if dtype.bits() == 4 { 2 } else { 4 };
                 Some(format!(
-                    "cut `{dtype}` tensors at multiples of {step} elements, or cast them to a wider dtype first"
+                    "cut `{dtype}` tensors at multiples of {step} elements, or cast them first"
                 ))
             }
             Error::UnsupportedCast { .. } => {

@@ -1,7 +1,7 @@
 //! Element types, byte layouts, casts and strided copies.
 //!
-//! A tensor here is a slice of bytes, a [`DType`] and a shape; there is no tensor type. Bytes are
-//! little-endian and row-major, and no operation reads or writes anything but the slices it is given.
+//! A tensor here is a slice of bytes, a [`DType`] and a shape; there is no tensor type. Elements
+//! are little-endian, and no operation reads or writes anything but the slices it is given.
 //!
 //! | To | Use |
 //! |---|---|

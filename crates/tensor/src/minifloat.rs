@@ -9,10 +9,15 @@
 
 use crate::Overflow;
 
+/// The bits of `f32` values.
+const SIGN: u32 = 0x8000_0000;
+const INFINITY: u32 = 0x7f80_0000;
+const QUIET_NAN: u32 = 0x7fc0_0000;
+
 /// A float format with a sign, an exponent and a mantissa, at most 16 bits wide.
 ///
-/// Every value is exact in `f32`. The codes of one sign, counted from zero, ascend with their magnitude:
-/// subnormals, normals up to `max_finite`, then infinity if there is one, then NaNs.
+/// Every value is exact in `f32`. The codes of one sign, counted from zero, ascend with their
+/// magnitude: subnormals, normals up to `max_finite`, then infinity if there is one, then NaNs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Minifloat {
     exponent_bits: u32,
@@ -51,6 +56,7 @@ impl Minifloat {
         }
     }
 
+    /// A format without infinity and negative zero, whose code is NaN.
     const fn fnuz(exponent_bits: u32, mantissa_bits: u32, bias: u32) -> Minifloat {
         Minifloat {
             nan_is_negative_zero: true,
@@ -84,25 +90,27 @@ impl Minifloat {
         (127 - self.bias) << (f32::MANTISSA_DIGITS - 1)
     }
 
-    /// The code of NaN for an `f32` of this sign (in place). Formats without NaN give a zero of the other sign.
+    const fn has_nan(self) -> bool {
+        self.nan_is_negative_zero || self.max_finite + 1 < self.sign_bit()
+    }
+
+    /// The code of NaN with this sign bit. Formats without NaN give a zero of the other sign.
     const fn nan(self, sign: u32) -> u32 {
         if self.nan_is_negative_zero {
             self.sign_bit()
-        } else if self.has_infinity {
-            sign | (self.max_finite + 1) | (1 << (self.mantissa_bits - 1))
-        } else if self.max_finite + 1 < self.sign_bit() {
-            sign | (self.max_finite + 1)
+        } else if self.has_nan() {
+            let quiet = 1 << (self.mantissa_bits - 1);
+            sign | (self.max_finite + 1) | quiet
         } else {
             sign ^ self.sign_bit()
         }
     }
 
-    /// The code for a value of this sign beyond the largest finite one.
+    /// The code for a value with this sign bit beyond the largest finite one.
     const fn beyond(self, sign: u32, overflow: Overflow) -> u32 {
-        let saturates = !self.nan_is_negative_zero && self.max_finite + 1 == self.sign_bit();
         match overflow {
             Overflow::Native if self.has_infinity => sign | (self.max_finite + 1),
-            Overflow::Native if !saturates => self.nan(sign),
+            Overflow::Native if self.has_nan() => self.nan(sign),
             _ => sign | self.max_finite,
         }
     }
@@ -116,32 +124,19 @@ impl Minifloat {
         let normal = (magnitude << self.shift()) + self.rebias();
         let quantum = f32::from_bits((128 - self.bias - self.mantissa_bits) << 23);
         let subnormal = (magnitude as f32 * quantum).to_bits();
-        let mut bits = if magnitude >> self.mantissa_bits == 0 {
-            subnormal
+        let is_subnormal = magnitude >> self.mantissa_bits == 0;
+        let finite = if is_subnormal { subnormal } else { normal };
+        let special = if self.has_infinity {
+            normal | INFINITY
         } else {
-            normal
+            QUIET_NAN
         };
-        if self.has_infinity {
-            bits = if magnitude > self.max_finite {
-                bits | 0x7f80_0000
-            } else {
-                bits
-            };
+        let is_special = if self.nan_is_negative_zero {
+            code == self.sign_bit()
         } else {
-            bits = if magnitude > self.max_finite {
-                0x7fc0_0000
-            } else {
-                bits
-            };
-        }
-        if self.nan_is_negative_zero {
-            bits = if code == self.sign_bit() {
-                0x7fc0_0000
-            } else {
-                bits
-            };
-        }
-        f32::from_bits(sign | bits)
+            magnitude > self.max_finite
+        };
+        f32::from_bits(sign | if is_special { special } else { finite })
     }
 
     /// The code nearest to a value, the even one of two.
@@ -149,36 +144,31 @@ impl Minifloat {
     pub(crate) fn encode(self, value: f32, overflow: Overflow) -> u16 {
         let bits = value.to_bits();
         let sign = (bits >> 31) << (self.exponent_bits + self.mantissa_bits);
-        let absolute = bits & 0x7fff_ffff;
+        let absolute = bits & !SIGN;
         let rounded = self.round(absolute);
-        let mut code = sign | rounded;
-        if self.nan_is_negative_zero {
-            code = if rounded == 0 { 0 } else { code };
+        let is_unsigned = self.nan_is_negative_zero && rounded == 0;
+        let mut code = if is_unsigned { 0 } else { sign | rounded };
+        if rounded > self.max_finite {
+            code = self.beyond(sign, overflow);
         }
-        code = if rounded > self.max_finite {
-            self.beyond(sign, overflow)
-        } else {
-            code
-        };
-        code = if absolute > 0x7f80_0000 {
-            self.nan(sign)
-        } else {
-            code
-        };
+        if absolute > INFINITY {
+            code = self.nan(sign);
+        }
         code as u16
     }
 
-    /// The code nearest to the value of these `f32` bits without sign; too large a value gives too large a code.
+    /// The code nearest to the value of these `f32` bits without sign; too large a value gives too
+    /// large a code.
     #[inline(always)]
     fn round(self, absolute: u32) -> u32 {
         let shift = self.shift();
-        let half_below_even = (1 << (shift - 1)) - 1 + (absolute >> shift & 1);
-        let normal = (absolute + half_below_even) >> shift;
-        // Adding this power of two leaves as many mantissa bits as a subnormal has, rounded by the hardware.
+        let half_or_less = (1 << (shift - 1)) - 1 + (absolute >> shift & 1);
+        let normal = (absolute + half_or_less) >> shift;
+        // This power of two is so large that adding it rounds the value to a multiple of the
+        // smallest subnormal, which then counts in the last bits of the sum.
         let magic = (127 - self.bias + shift + 1) << 23;
-        let subnormal = (f32::from_bits(absolute) + f32::from_bits(magic))
-            .to_bits()
-            .wrapping_sub(magic);
+        let sum = f32::from_bits(absolute) + f32::from_bits(magic);
+        let subnormal = sum.to_bits().wrapping_sub(magic);
         let is_normal = absolute >= self.rebias() + (1 << 23);
         if is_normal {
             normal - (self.rebias() >> shift)
@@ -198,45 +188,38 @@ pub(crate) fn decode_bf16(code: u16) -> f32 {
 #[inline(always)]
 pub(crate) fn encode_bf16(value: f32, overflow: Overflow) -> u16 {
     let bits = value.to_bits();
-    let absolute = bits & 0x7fff_ffff;
-    let mut rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-    if overflow == Overflow::Saturate {
-        let largest = bits & 0x8000_0000 | 0x7f7f_0000;
-        rounded = if absolute < 0x7f7f_8000 {
-            rounded
-        } else {
-            largest
-        };
+    let absolute = bits & !SIGN;
+    let mut upper = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    if overflow == Overflow::Saturate && absolute >= 0x7f7f_8000 {
+        upper = bits & SIGN | 0x7f7f_0000;
     }
-    let quiet = bits | 0x0040_0000;
-    let upper = if absolute > 0x7f80_0000 {
-        quiet
-    } else {
-        rounded
-    };
+    if absolute > INFINITY {
+        upper = bits | QUIET_NAN;
+    }
     (upper >> 16) as u16
 }
 
 /// The value of an `F8E8M0` code: a power of two, or NaN for 255.
 #[inline(always)]
 pub(crate) fn decode_e8m0(code: u8) -> f32 {
-    let bits = match code {
+    f32::from_bits(match code {
         0 => 0x0040_0000, // 2⁻¹²⁷ is subnormal.
-        255 => 0x7fc0_0000,
+        255 => QUIET_NAN,
         _ => u32::from(code) << 23,
-    };
-    f32::from_bits(bits)
+    })
 }
 
 /// The `F8E8M0` code of a value: the nearest power of two, the larger of two.
 ///
-/// As in `ml_dtypes`, zero and negative values become NaN, and what lies between 2⁻¹²⁷ and 2⁻¹²⁶ becomes 2⁻¹²⁶.
+/// As in `ml_dtypes`, zero and negative values become NaN, and what lies between 2⁻¹²⁷ and 2⁻¹²⁶
+/// becomes 2⁻¹²⁶.
 #[inline(always)]
 pub(crate) fn encode_e8m0(value: f32, overflow: Overflow) -> u8 {
     let bits = value.to_bits();
-    let absolute = bits & 0x7fff_ffff;
-    let rounded = if absolute > 0x0040_0000 {
-        (absolute + 0x0040_0000) >> 23
+    let absolute = bits & !SIGN;
+    let half = 0x0040_0000;
+    let rounded = if absolute > half {
+        (absolute + half) >> 23
     } else {
         0
     };
@@ -244,8 +227,8 @@ pub(crate) fn encode_e8m0(value: f32, overflow: Overflow) -> u8 {
         Overflow::Native => 255,
         Overflow::Saturate => 254,
     };
-    let is_number = bits.wrapping_sub(1) < 0x7f80_0000; // Positive, up to infinity.
-    if is_number {
+    let is_positive = bits.wrapping_sub(1) < INFINITY; // Infinity included, zero and NaN not.
+    if is_positive {
         rounded.min(largest) as u8
     } else {
         255

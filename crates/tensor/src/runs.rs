@@ -5,6 +5,7 @@ mod iter;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 pub use copy::PARALLEL_THRESHOLD;
@@ -12,10 +13,11 @@ pub use iter::RunIter;
 
 use crate::{DType, Error, Strided, element_count};
 
-/// A copy between two strided boxes, as nested loops over equal contiguous runs; everything in bytes.
+/// A copy between two strided boxes: nested loops over equal contiguous runs, all in bytes.
 ///
-/// Loops stand outermost first and write the target front to back. The runs are as long and the loops as few as the
-/// two boxes allow. It is plain data: compare it, print it, count it before anything moves.
+/// Loops stand outermost first and write the target front to back. The runs are as long and the
+/// loops as few as the two boxes allow. It is plain data: compare it, print it, count it before
+/// anything moves.
 ///
 /// ```
 /// use cairn_tensor::{DType, Loop, Runs, Strided};
@@ -68,7 +70,8 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// If the shapes differ, a size overflows, or a run of elements smaller than a byte starts or ends inside one.
+    /// If the shapes differ, a size overflows, or a run of elements smaller than a byte starts or
+    /// ends inside one.
     pub fn between(dtype: DType, source: &Strided, target: &Strided) -> Result<Runs, Error> {
         check_boxes(dtype, source, target)?;
         if element_count(&source.shape) == Some(0) {
@@ -119,8 +122,9 @@ impl Runs {
 
     /// The runs that touch the source bytes `range`, clipped to it.
     ///
-    /// Every loop skips the iterations outside `range`. Where the source is visited in ascending order (each stride
-    /// at least the extent of the loops inside it) the cost is proportional to the runs returned.
+    /// Every loop skips the iterations outside `range`. Where the source is visited in ascending
+    /// order (each stride at least the extent of the loops inside it) the cost is proportional to
+    /// the runs returned.
     pub fn in_source(&self, range: Range<usize>) -> RunIter {
         RunIter::new(self, range)
     }
@@ -143,7 +147,7 @@ impl Runs {
     }
 }
 
-/// Checks that the boxes fit each other and the address space, so that later arithmetic cannot overflow.
+/// Checks that the boxes fit each other and the address space; no later product overflows then.
 fn check_boxes(dtype: DType, source: &Strided, target: &Strided) -> Result<(), Error> {
     for each in [source, target] {
         if each.shape.len() != each.strides.len() {
@@ -170,7 +174,8 @@ fn check_boxes(dtype: DType, source: &Strided, target: &Strided) -> Result<(), E
     Ok(())
 }
 
-/// One loop per dim that repeats, ordered so that the target is written front to back; strides in bits.
+/// One loop per dim that repeats, strides in bits, ordered so that the target is written front to
+/// back.
 fn loops_in_bits(bits: usize, source: &Strided, target: &Strided) -> Vec<Loop> {
     let mut loops: Vec<Loop> = (0..source.shape.len())
         .filter(|&dim| source.shape[dim] != 1)
@@ -180,9 +185,7 @@ fn loops_in_bits(bits: usize, source: &Strided, target: &Strided) -> Vec<Loop> {
             target_stride: target.strides[dim] * bits,
         })
         .collect();
-    loops.sort_by(|a, b| {
-        (b.target_stride, b.source_stride).cmp(&(a.target_stride, a.source_stride))
-    });
+    loops.sort_by_key(|each| Reverse((each.target_stride, each.source_stride)));
     loops
 }
 

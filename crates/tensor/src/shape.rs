@@ -1,6 +1,6 @@
 //! Shapes: how many elements, and how far apart they lie.
 
-/// The number of elements of a tensor: the product of its dims, 1 for a scalar; `None` if it overflows.
+/// The number of elements of a tensor, 1 for a scalar; `None` if it overflows.
 ///
 /// A tensor with an empty dim has no elements, however large its other dims are.
 pub fn element_count(shape: &[usize]) -> Option<usize> {
@@ -14,7 +14,7 @@ pub fn element_count(shape: &[usize]) -> Option<usize> {
 
 /// The strides, in elements, of a tensor whose last dim varies fastest and which has no gaps.
 ///
-/// Strides that overflow saturate; that happens only where the tensor is empty or too large to exist.
+/// Strides that overflow saturate: the tensor is empty then, or too large to exist.
 pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
     for dim in (1..shape.len()).rev() {

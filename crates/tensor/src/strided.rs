@@ -2,7 +2,8 @@
 
 use crate::{element_count, row_major_strides};
 
-/// A box of elements inside a buffer: where its first element lies and how far apart neighbours are (all in elements).
+/// A box of elements inside a buffer: where its first element lies and how far apart neighbours
+/// are, all in elements.
 ///
 /// ```
 /// use cairn_tensor::Strided;
@@ -67,7 +68,8 @@ impl Strided {
         true
     }
 
-    /// One past the last element touched, 0 for an empty box; `None` if it overflows. Compare it with the buffer's length.
+    /// One past the last element touched, 0 for an empty box; `None` if it overflows. A buffer must
+    /// have at least so many elements.
     pub fn end(&self) -> Option<usize> {
         if self.is_empty() {
             return Some(0);

@@ -50,7 +50,7 @@ pub(crate) fn to_f32(dtype: DType, source: &[u8], block: &mut [f32], rounding: R
     }
 }
 
-/// Reads real elements as `f64`, which is exact but for 64-bit integers; those are rounded to the nearest.
+/// Reads real elements as `f64`: exact, but 64-bit integers are rounded to the nearest.
 pub(crate) fn to_f64(dtype: DType, source: &[u8], block: &mut [f64]) {
     match dtype {
         DType::U32 => read(source, block, |bytes| f64::from(u32::from_le_bytes(bytes))),
@@ -102,7 +102,7 @@ fn read_byte(format: Minifloat, source: &[u8], block: &mut [f32]) {
     read(source, block, |[code]| format.decode(code.into()));
 }
 
-/// Reads packed elements, `COUNT` in `LEN` bytes: first their codes, one in a byte, then their values.
+/// Reads packed elements, `COUNT` in `LEN` bytes: first their codes, then their values.
 #[inline(always)]
 fn read_packed<const COUNT: usize, const LEN: usize>(
     format: Minifloat,

@@ -116,7 +116,8 @@ fn write_byte(format: Minifloat, block: &[f32], target: &mut [u8], overflow: Ove
     );
 }
 
-/// Writes packed elements, `COUNT` in `LEN` bytes: first their codes, one in a byte, then the word they make.
+/// Writes packed elements, `COUNT` in `LEN` bytes: first their codes, then the word they make.
+/// These formats saturate whatever the overflow.
 #[inline(always)]
 fn write_packed<const COUNT: usize, const LEN: usize>(
     format: Minifloat,
@@ -125,7 +126,7 @@ fn write_packed<const COUNT: usize, const LEN: usize>(
 ) {
     let bits = 8 * LEN / COUNT;
     let mut codes = [0; BLOCK];
-    write_byte(format, block, &mut codes, Overflow::Saturate); // There is nothing beyond the largest value.
+    write_byte(format, block, &mut codes, Overflow::Saturate);
     for (bytes, codes) in target
         .as_chunks_mut::<LEN>()
         .0

@@ -6,10 +6,12 @@ use std::thread;
 use super::{Loop, Runs};
 use crate::Error;
 
-/// A copy of at least this many bytes is split over threads; below it, starting them costs more than they save.
+/// A copy of at least this many bytes is split over threads: it takes about a millisecond on one,
+/// and starting another takes some 30 µs.
 pub const PARALLEL_THRESHOLD: usize = 8 << 20;
 
-/// Loops that cross each other are walked in square tiles of this many iterations, so that both sides stay in cache.
+/// Loops that cross each other are walked in square tiles of this many iterations, so that both
+/// sides stay in cache.
 const TILE: usize = 64;
 
 impl Runs {
@@ -61,8 +63,8 @@ impl Runs {
         })
     }
 
-    /// Copies with `threads` threads, halving the work until each has its share. The target must be nested if there
-    /// are several.
+    /// Copies with `threads` threads, halving the work until each has its share. The target must be
+    /// nested if there are several.
     pub(super) fn copy_over(&self, threads: usize, source: &[u8], target: &mut [u8]) {
         if threads <= 1 {
             return self.copy_alone(source, target);
@@ -79,31 +81,32 @@ impl Runs {
         });
     }
 
-    /// Two copies that together are this one, the first before the second in the target; `None` if it is one byte.
+    /// Two copies that together are this one, the first before the second in the target; `None` if
+    /// it is one byte.
     fn halves(&self) -> Option<(Runs, Runs)> {
         let (mut first, mut second) = (self.clone(), self.clone());
-        let (source_step, target_step);
-        match self.loops.iter().position(|each| each.count > 1) {
+        let (source_step, target_step) = match self.loops.iter().position(|each| each.count > 1) {
             Some(index) => {
+                let half = self.loops[index].count / 2;
+                first.loops[index].count = half;
+                second.loops[index].count -= half;
                 let Loop {
-                    count,
                     source_stride,
                     target_stride,
+                    ..
                 } = self.loops[index];
-                first.loops[index].count = count / 2;
-                second.loops[index].count = count - count / 2;
-                (source_step, target_step) = (count / 2 * source_stride, count / 2 * target_stride);
+                (half * source_stride, half * target_stride)
             }
-            None if self.run_bytes > 1 => {
-                first.run_bytes = self.run_bytes / 2;
-                second.run_bytes = self.run_bytes - first.run_bytes;
-                (source_step, target_step) = (first.run_bytes, first.run_bytes);
+            None => {
+                let half = self.run_bytes / 2;
+                first.run_bytes = half;
+                second.run_bytes -= half;
+                (half, half)
             }
-            None => return None,
-        }
+        };
         second.source_offset += source_step;
         second.target_offset += target_step;
-        Some((first, second))
+        (first.run_bytes > 0).then_some((first, second))
     }
 
     fn copy_alone(&self, source: &[u8], target: &mut [u8]) {
@@ -135,7 +138,8 @@ impl Runs {
         );
     }
 
-    /// The loops with the one that steps least through the source moved next to the innermost, to be tiled with it.
+    /// The loops with the one that steps least through the source moved next to the innermost, to
+    /// be tiled with it.
     fn crossing_loops_inside(&self) -> Vec<Loop> {
         let mut loops = self.loops.clone();
         let last = loops.len().saturating_sub(1);
@@ -199,7 +203,7 @@ fn walk(loops: &[Loop], source: usize, target: usize, copy: &mut impl FnMut(usiz
     }
 }
 
-/// Walks two loops of which the outer steps less through the source and the inner less through the target.
+/// Walks two loops of which the outer steps less through the source, the inner through the target.
 fn walk_tiled(
     outer: &Loop,
     inner: &Loop,

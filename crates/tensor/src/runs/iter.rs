@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Loop, Run, Runs};
 
-/// The runs of a copy that touch a range of source bytes; see [`Runs::iter`] and [`Runs::in_source`].
+/// The runs of a copy that touch a range of source bytes: see [`Runs::in_source`].
 #[derive(Debug, Clone)]
 pub struct RunIter {
     range: Range<usize>,
@@ -25,9 +25,9 @@ struct Position {
 
 impl RunIter {
     pub(super) fn new(runs: &Runs, range: Range<usize>) -> RunIter {
-        // One more loop of a single iteration around all others makes a copy without loops an ordinary one.
+        // With a loop of one iteration around all others a copy has always one; of none, if empty.
         let once = Loop {
-            count: usize::from(runs.run_bytes > 0),
+            count: usize::from(runs.run_count() > 0),
             source_stride: 0,
             target_stride: 0,
         };
@@ -102,8 +102,9 @@ impl Iterator for RunIter {
 
 /// The iterations of a loop starting at `source`, each spanning `span` bytes, that touch `range`.
 fn touching(each: &Loop, span: usize, source: usize, range: &Range<usize>) -> Range<usize> {
-    let before = range.end.saturating_sub(source); // Iterations start less than this far away.
-    let after = (range.start + 1).saturating_sub(source.saturating_add(span)); // And at least this far away.
+    // They start less than `before` bytes away from `source`, and no less than `after`.
+    let before = range.end.saturating_sub(source);
+    let after = (range.start + 1).saturating_sub(source.saturating_add(span));
     let (start, end) = match each.source_stride {
         0 if before > 0 && after == 0 => (0, each.count),
         0 => (0, 0),
