@@ -110,10 +110,9 @@ pub fn reduce_into(
             expected,
         });
     }
-    let dtype = if op == ReduceOp::Prod {
-        dtype
-    } else {
-        part(dtype)
+    let dtype = match op {
+        ReduceOp::Prod => dtype,
+        _ => part(dtype),
     };
     let len = block_bytes(dtype);
     for (accumulator, source) in accumulator.chunks_mut(len).zip(source.chunks(len)) {
@@ -214,12 +213,8 @@ fn reduce_truth(op: ReduceOp, accumulator: &mut [u8], source: &[u8]) {
 /// Multiplies complex numbers.
 fn multiply_complex(accumulator: &mut [u8], source: &[u8]) {
     let part = |bytes: &[u8; 8], index: usize| f32::from_le_bytes(bytes.as_chunks().0[index]);
-    for (left, right) in accumulator
-        .as_chunks_mut()
-        .0
-        .iter_mut()
-        .zip(source.as_chunks().0)
-    {
+    let (accumulator, source) = (accumulator.as_chunks_mut().0, source.as_chunks().0);
+    for (left, right) in accumulator.iter_mut().zip(source) {
         let (a, b, c, d) = (part(left, 0), part(left, 1), part(right, 0), part(right, 1));
         left[..4].copy_from_slice(&(a * c - b * d).to_le_bytes());
         left[4..].copy_from_slice(&(a * d + b * c).to_le_bytes());
@@ -232,25 +227,25 @@ fn divide_block(dtype: DType, accumulator: &mut [u8], contributions: usize) {
         let mut block = [0; BLOCK];
         let block = &mut block[..elements];
         blocks::to_integers(dtype, accumulator, block);
-        block
-            .iter_mut()
-            .for_each(|sum| *sum /= contributions as i128);
+        for sum in &mut *block {
+            *sum /= contributions as i128;
+        }
         blocks::from_integers(dtype, block, accumulator);
     } else if dtype == DType::F64 {
         let mut block = [0.0; BLOCK];
         let block = &mut block[..elements];
         blocks::to_f64(dtype, accumulator, block);
-        block
-            .iter_mut()
-            .for_each(|sum| *sum /= contributions as f64);
+        for sum in &mut *block {
+            *sum /= contributions as f64;
+        }
         blocks::from_f64(dtype, block, accumulator, Overflow::Native);
     } else {
         let mut block = [0.0; BLOCK];
         let block = &mut block[..elements];
         blocks::to_f32(dtype, accumulator, block, Rounding::Nearest);
-        block
-            .iter_mut()
-            .for_each(|sum| *sum /= contributions as f32);
+        for sum in &mut *block {
+            *sum /= contributions as f32;
+        }
         blocks::from_f32(dtype, block, accumulator, Overflow::Native);
     }
 }

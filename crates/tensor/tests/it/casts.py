@@ -42,23 +42,27 @@ def pack(name, array):
     if bits is None:
         return array.tobytes()
     codes = array.view(np.uint8) & (2**bits - 1)
-    return np.packbits(np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little"), bitorder="little")
+    each_bit = np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little")
+    return np.packbits(each_bit, bitorder="little")
 
 
 def odd_f32(wide):
     """Rounds f64 to f32 so that rounding once more gives what rounding once would have given."""
     nearest = wide.astype(np.float32)
     inexact = (nearest.astype(np.float64) != wide) & ~np.isnan(wide)
-    toward_zero = np.where(np.abs(nearest.astype(np.float64)) > np.abs(wide), np.nextafter(nearest, np.float32(0)), nearest)
+    beyond = np.abs(nearest.astype(np.float64)) > np.abs(wide)
+    toward_zero = np.where(beyond, np.nextafter(nearest, np.float32(0)), nearest)
     return np.where(inexact, (toward_zero.view(np.uint32) | 1).view(np.float32), nearest)
 
 
 def odd_f64(integers):
     """Rounds integers to f64, keeping 40 bits and the trace of the others."""
     negative = integers < 0
-    magnitude = np.where(negative, np.uint64(0) - integers.astype(np.uint64), integers.astype(np.uint64))
+    magnitude = integers.astype(np.uint64)
+    magnitude = np.where(negative, np.uint64(0) - magnitude, magnitude)
     kept = (magnitude >> np.uint64(24)) | ((magnitude & np.uint64(0xFFFFFF)) != 0)
-    rounded = np.where(magnitude < 2**40, magnitude.astype(np.float64), kept.astype(np.float64) * 2.0**24)
+    long = kept.astype(np.float64) * 2.0**24
+    rounded = np.where(magnitude < 2**40, magnitude.astype(np.float64), long)
     return np.where(negative, -rounded, rounded)
 
 
@@ -113,7 +117,8 @@ def results(source):
 
 
 def with_neighbours(values):
-    return np.concatenate([values, np.nextafter(values, values.dtype.type(np.inf)), np.nextafter(values, values.dtype.type(-np.inf))])
+    infinity = values.dtype.type(np.inf)
+    return np.concatenate([values, np.nextafter(values, infinity), np.nextafter(values, -infinity)])
 
 
 def f32_samples(random):
@@ -126,8 +131,8 @@ def f32_samples(random):
         edges += [values, (values[:-1] + values[1:]) / 2, values[:1] / 2, values[:1] / 4, beyond]
     edges = with_neighbours(np.unique(np.hstack(edges).astype(np.float32)))
     bits = random.integers(0, 2**32, 1_000_000, np.uint64).astype(np.uint32)
-    moderate = (random.standard_normal(100_000) * np.exp2(random.integers(-20, 20, 100_000))).astype(np.float32)
-    return np.concatenate([edges, -edges, bits.view(np.float32), moderate])
+    moderate = random.standard_normal(100_000) * np.exp2(random.integers(-20, 20, 100_000))
+    return np.concatenate([edges, -edges, bits.view(np.float32), moderate.astype(np.float32)])
 
 
 def f64_samples(random):
@@ -140,13 +145,16 @@ def f64_samples(random):
 
 def integer_samples(random, dtype):
     """Powers of two and the halves between short numbers, give or take one, then random lengths."""
-    bits = np.iinfo(dtype).bits
-    powers = [sign * ((1 << high) + (1 << low) * bool(low)) + near
-              for sign in (1, -1) for high in range(bits) for low in range(high) for near in (-1, 0, 1)]  # fmt: skip
     limits = np.iinfo(dtype)
-    powers = [value for value in powers if limits.min <= value <= limits.max] + [0, limits.min, limits.max]
-    noise = random.integers(0, 2**bits, 100_000, np.uint64, endpoint=False) >> random.integers(0, bits, 100_000, np.uint64)
-    return np.concatenate([np.array(powers, dtype), noise.astype(dtype)])
+    edges = [0, limits.min, limits.max]
+    for high in range(limits.bits):
+        for low in range(high):
+            value = (1 << high) + (1 << low) * bool(low)
+            edges += [sign * value + near for sign in (1, -1) for near in (-1, 0, 1)]
+    edges = [value for value in edges if limits.min <= value <= limits.max]
+    noise = random.integers(0, 2**limits.bits, 100_000, np.uint64)
+    noise >>= random.integers(0, limits.bits, 100_000, np.uint64)
+    return np.concatenate([np.array(edges, dtype), noise.astype(dtype)])
 
 
 def sources():
@@ -156,8 +164,10 @@ def sources():
         yield name, every_value(name)
     for name, dtype in INTEGERS.items():
         limits = np.iinfo(dtype)
-        every = limits.bits <= 16
-        yield name, np.arange(limits.min, limits.max + 1).astype(dtype) if every else integer_samples(random, dtype)
+        if limits.bits <= 16:
+            yield name, np.arange(limits.min, limits.max + 1).astype(dtype)
+        else:
+            yield name, integer_samples(random, dtype)
     yield "f32", f32_samples(random)
     yield "f64", f64_samples(random)
 
