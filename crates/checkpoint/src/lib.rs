@@ -65,7 +65,10 @@ pub use part::AssetEntry;
 pub use pattern::{Pattern, name_family};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
-pub use rewrite::{ExportReport, NewCheckpoint, RewriteOptions, RewriteReport, export_hf, rewrite};
+pub use rewrite::{
+    ExportReport, NewCheckpoint, PlannedFile, RewriteOptions, RewriteReport, export_hf, plan_hf,
+    rewrite,
+};
 pub use rules::{ShardRule, ShardRules, UnusedRule};
 pub use run::all_steps;
 pub use save::SaveOptions;

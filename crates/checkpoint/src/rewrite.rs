@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub use checkpoint::{NewCheckpoint, RewriteReport, rewrite};
-pub use hf::{ExportReport, export_hf};
+pub use hf::{ExportReport, PlannedFile, export_hf, plan_hf};
 
 /// What can be chosen for a rewrite.
 #[derive(Debug, Clone)]

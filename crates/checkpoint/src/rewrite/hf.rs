@@ -25,6 +25,35 @@ pub struct ExportReport {
     pub assets: usize,
 }
 
+/// A file that an export will write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedFile {
+    /// Its name.
+    pub name: String,
+    /// The tensors in it.
+    pub tensors: usize,
+    /// Its length.
+    pub len_bytes: u64,
+}
+
+/// The data files that [`export_hf`] would write for the same arguments.
+///
+/// # Errors
+/// If a name is not in the source, or a tensor cannot be stored whole.
+pub fn plan_hf(
+    source: &dyn Source,
+    names: &[&str],
+    shard_bytes: u64,
+) -> Result<Vec<PlannedFile>, Error> {
+    let planned = |file: OutputFile| PlannedFile {
+        tensors: file.items.len(),
+        len_bytes: file.image.len,
+        name: file.key,
+    };
+    let files = output_files(source, names, shard_bytes)?;
+    Ok(files.into_iter().map(planned).collect())
+}
+
 /// Writes the tensors `names` of `source` whole into a Hugging Face folder, split into files of at most `shard_bytes` of data.
 ///
 /// Data files come first and the index last, so that a folder cut short by a crash does not look like a model.
@@ -38,22 +67,14 @@ pub fn export_hf(
     shard_bytes: u64,
     options: &RewriteOptions,
 ) -> Result<ExportReport, Error> {
-    let shards = shards(source, names, shard_bytes)?;
-    let count = shards.len();
-    let file_name = |index: usize| match count {
-        1 => SINGLE_FILE.to_string(),
-        _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
-    };
-    let mut files = Vec::new();
+    let files = output_files(source, names, shard_bytes)?;
     let mut weight_map = Map::new();
     let mut total = 0;
-    for (index, shard) in shards.iter().enumerate() {
-        let file = output_file(file_name(index), shard)?;
+    for file in &files {
         for item in &file.items {
             weight_map.insert(item.name.clone(), json!(file.key));
             total += item.len;
         }
-        files.push(file);
     }
     for file in files.chunks(1) {
         write_files(source, store, file, options)?;
@@ -62,7 +83,7 @@ pub fn export_hf(
     for (name, bytes) in &assets {
         put(store.as_ref(), name, bytes)?;
     }
-    if count > 1 {
+    if files.len() > 1 {
         weight_map.sort_keys();
         let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
         let text = serde_json::to_string_pretty(&index).expect("an index is JSON") + "\n";
@@ -80,6 +101,24 @@ fn put(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
     store
         .put(key, bytes, PutMode::Replace)
         .doing(|| format!("write `{key}`"))
+}
+
+/// The files of an export, in order.
+fn output_files(
+    source: &dyn Source,
+    names: &[&str],
+    shard_bytes: u64,
+) -> Result<Vec<OutputFile>, Error> {
+    let shards = shards(source, names, shard_bytes)?;
+    let count = shards.len();
+    let name = |index: usize| match count {
+        1 => SINGLE_FILE.to_string(),
+        _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
+    };
+    let files = shards.iter().enumerate();
+    files
+        .map(|(index, shard)| output_file(name(index), shard))
+        .collect()
 }
 
 type Shard<'a> = Vec<(&'a str, StoredTensor, u64)>;
