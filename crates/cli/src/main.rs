@@ -1,3 +1,41 @@
-//! The `cairn` command.
+//! The `cairn` command: arguments in, text or JSON out, and an exit code.
+//!
+//! Each file of `commands/` is one verb: it calls into the `cairn` library and says what came back. What is printed, where,
+//! and in which colour is decided in `printer.rs` alone; `docs/cli.md` documents every verb, field and exit code.
 
-fn main() {}
+mod args;
+mod commands;
+mod error;
+mod logging;
+mod open;
+mod printer;
+mod slice;
+mod table;
+mod units;
+
+use args::Cli;
+use clap::Parser;
+use error::{Error, Exit};
+use printer::Printer;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return printer::usage(&usage),
+    };
+    let printer = Printer::new(&cli.global);
+    let trace = logging::start(&cli.global);
+    let result = commands::run(&cli.command, &printer);
+    let result = result.and_then(|exit| trace.write().map(|()| exit));
+    let exit = match result {
+        Ok(exit) => exit,
+        // Whoever reads our output has seen enough.
+        Err(Error::ClosedPipe) => Exit::Done,
+        Err(error) => {
+            printer.error(&error);
+            error.exit()
+        }
+    };
+    ExitCode::from(exit as u8)
+}

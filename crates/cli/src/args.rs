@@ -1,0 +1,168 @@
+//! Every argument of the command, as types.
+
+mod plan;
+mod write;
+
+pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
+pub(crate) use write::{Convert, Demo, Format, Layout, Prune, Reshard};
+
+use crate::units::parse_percent;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done, or yes
+  1  refused, or the two sides differ
+  2  wrong usage, or an error
+  3  damaged
+  4  incomplete: never committed
+
+Examples:
+  cairn inspect runs/7b                     what the newest checkpoint contains
+  cairn ls runs/7b                          every step, and whether it is whole
+  cairn verify runs/7b --read-data=10%      check a tenth of all bytes
+  cairn cat runs/7b 'lm_head.weight[0, :8]' a few values, reading only their bytes";
+
+/// Inspects, checks and rearranges the checkpoints of large models.
+///
+/// PATH is a run folder (its newest whole step is used), a step folder such as `runs/7b/step-00012000`, a Hugging Face model
+/// folder, or one `.safetensors` file.
+#[derive(Debug, Parser)]
+#[command(name = "cairn", version, after_help = EXIT_CODES, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) global: Global,
+}
+
+/// Options of every verb.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Global {
+    /// Print one JSON object instead of text; `docs/cli.md` names its fields
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Hide notes, warnings and progress
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// Tell on stderr what is being done
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+    /// Hide progress bars
+    #[arg(long, global = true)]
+    pub(crate) no_progress: bool,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+    /// When done, write everything that happened to FILE, one JSON object a line
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) trace: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what a checkpoint or model contains
+    Inspect(Inspect),
+    /// List the steps of a run and the state of each
+    Ls(Ls),
+    /// Check that what is stored is what was saved
+    Verify(Verify),
+    /// Write a checkpoint or model again, laid out for another mesh
+    Reshard(Reshard),
+    /// Write a checkpoint as a Hugging Face model
+    Convert(Convert),
+    /// Show what a save, a load or a move would do
+    #[command(subcommand)]
+    Plan(Plan),
+    /// Print values of a tensor, reading only their bytes
+    Cat(Cat),
+    /// Delete old steps of a run
+    Prune(Prune),
+    /// Watch Cairn save, crash, recover and reshard on this machine
+    Demo(Demo),
+    /// Print the completions of a shell
+    Completions(Completions),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cairn inspect runs/7b
+  cairn inspect runs/7b/step-00012000 --tree
+  cairn inspect runs/7b --map model.layers.0.self_attn.q_proj.weight
+  cairn inspect model.safetensors --json")]
+pub(crate) struct Inspect {
+    /// A run, a step, a Hugging Face folder or a safetensors file
+    pub(crate) path: String,
+    /// List every tensor, as a tree
+    #[arg(long)]
+    pub(crate) tree: bool,
+    /// Draw which rank holds what of a tensor, and where it is stored
+    #[arg(long, value_name = "NAME", conflicts_with = "tree")]
+    pub(crate) map: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cairn ls runs/7b
+  cairn ls runs/7b --json | jq '.steps[] | select(.state != \"complete\")'")]
+pub(crate) struct Ls {
+    /// The folder of a run
+    pub(crate) run: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cairn verify runs/7b                            structure of every step; reads no tensor data
+  cairn verify runs/7b/step-00012000 --read-data  every byte of one step
+  cairn verify runs/7b --read-data=10%            a tenth of the bytes of every step
+  cairn verify runs/7b --finish                   commit saves that lack nothing but their commit")]
+pub(crate) struct Verify {
+    /// A run (all its steps) or one step; models without checksums are checked for structure
+    pub(crate) path: String,
+    /// Read this share of the data and compare its checksums
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "100%", value_parser = parse_percent)]
+    pub(crate) read_data: Option<f64>,
+    /// Commit steps whose parts are all there
+    #[arg(long)]
+    pub(crate) finish: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Slices are written as in NumPy: integers, start:stop:step, negative numbers, and `...`.
+
+Examples:
+  cairn cat runs/7b 'model.norm.weight[:8]'
+  cairn cat runs/7b 'model.embed_tokens.weight[-1, ::512]'
+  cairn cat model.safetensors lm_head.weight --json")]
+pub(crate) struct Cat {
+    /// A run, a step, a Hugging Face folder or a safetensors file
+    pub(crate) path: String,
+    /// A tensor's name, perhaps with a slice: 'name[0:2, ::4]'
+    pub(crate) tensor: String,
+    /// Print every value, however many there are
+    #[arg(long)]
+    pub(crate) full: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cairn completions bash > /etc/bash_completion.d/cairn
+  cairn completions zsh > ~/.zfunc/_cairn")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}

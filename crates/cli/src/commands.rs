@@ -1,0 +1,33 @@
+//! One file for each verb.
+
+mod cat;
+mod completions;
+mod convert;
+mod demo;
+mod inspect;
+mod layout;
+mod ls;
+mod plan;
+mod prune;
+mod reshard;
+mod verify;
+
+use crate::args::Command;
+use crate::error::{Error, Exit};
+use crate::printer::Printer;
+
+/// Runs a verb.
+pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
+    match command {
+        Command::Inspect(args) => inspect::run(args, printer),
+        Command::Ls(args) => ls::run(args, printer),
+        Command::Verify(args) => verify::run(args, printer),
+        Command::Reshard(args) => reshard::run(args, printer),
+        Command::Convert(args) => convert::run(args, printer),
+        Command::Plan(args) => plan::run(args, printer),
+        Command::Cat(args) => cat::run(args, printer),
+        Command::Prune(args) => prune::run(args, printer),
+        Command::Demo(args) => demo::run(args, printer),
+        Command::Completions(args) => completions::run(args, printer),
+    }
+}

@@ -1,0 +1,194 @@
+//! `cairn convert`: whole tensors as a Hugging Face model.
+
+use crate::args::{Convert, Format};
+use crate::error::{Error, Exit};
+use crate::open::{Opened, open, split};
+use crate::printer::Printer;
+use crate::table::{Paint, Table};
+use crate::units::{plural, size};
+use cairn::checkpoint::{
+    MAX_LOAD_BUFFER_BYTES, Pattern, PlannedFile, RewriteOptions, Source, export_hf, plan_hf,
+};
+use cairn::formats::hf::{INDEX_FILE, SINGLE_FILE};
+use cairn::store::{self, Store};
+use serde::Serialize;
+use std::time::Instant;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    source: String,
+    target: String,
+    format: &'static str,
+    dry_run: bool,
+    tensors: usize,
+    files: Vec<File>,
+    len_bytes: u64,
+    memory_bytes: u64,
+    assets: Vec<String>,
+    left_out_tensors: usize,
+    left_out_values: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct File {
+    name: String,
+    tensors: usize,
+    len_bytes: u64,
+}
+
+pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
+    let start = Instant::now();
+    let Format::Hf = args.to;
+    let opened = open(&args.source, printer)?;
+    let source = opened.source();
+    let target = store::open(&args.target)?;
+    let taken = refuse_taken(args, &opened, target.as_ref())?;
+    let names = chosen(source, &args.keys)?;
+    let files = plan_hf(source, &names, args.shard_size)?;
+    let report = Report::new(args, &opened, &names, files)?;
+    if args.dry_run {
+        printer.report(&report, || report.text(printer.paint()))?;
+        return Ok(Exit::Done);
+    }
+    for key in taken {
+        target.delete(&key)?;
+    }
+    let options = RewriteOptions {
+        memory_bytes: args.memory,
+        ..RewriteOptions::default()
+    };
+    let bar = printer.progress("convert", report.len_bytes, options.progress.clone());
+    export_hf(source, &target, &names, args.shard_size, &options)?;
+    drop(bar);
+    printer.report(&report, || report.text(printer.paint()))?;
+    let seconds = start.elapsed().as_secs_f64();
+    printer.note(&format!(
+        "wrote {} in {seconds:.1} s",
+        size(report.len_bytes)
+    ));
+    Ok(Exit::Done)
+}
+
+/// The files of the model that is in the way, the index first; an error unless it is to be replaced.
+fn refuse_taken(args: &Convert, opened: &Opened, target: &dyn Store) -> Result<Vec<String>, Error> {
+    let listing = target.list("")?;
+    let mut taken: Vec<String> = listing
+        .into_iter()
+        .map(|meta| meta.key)
+        .filter(|key| is_model_file(key))
+        .collect();
+    taken.sort_by_key(|key| key != INDEX_FILE);
+    if taken.is_empty() {
+        return Ok(taken);
+    }
+    let path = args.target.clone();
+    let folder = match opened {
+        Opened::Checkpoint { .. } => None,
+        Opened::Folder(_) => Some(store::open(&args.source)?),
+        Opened::File(_) => Some(store::open(&split(&args.source).0)?),
+    };
+    if folder.is_some_and(|folder| folder.url() == target.url()) {
+        return Err(Error::SamePlace { path });
+    }
+    match args.replace {
+        true => Ok(taken),
+        false => Err(Error::TargetTaken { path, files: taken }),
+    }
+}
+
+fn is_model_file(key: &str) -> bool {
+    let part = Pattern::new("model-?????-of-?????.safetensors");
+    key == INDEX_FILE || key == SINGLE_FILE || part.matches(key)
+}
+
+/// The names that match any pattern, all if there is none. A tensor that has two names is written under both.
+fn chosen<'a>(source: &'a dyn Source, patterns: &[Pattern]) -> Result<Vec<&'a str>, Error> {
+    let names = source.names();
+    for pattern in patterns {
+        if !names.iter().any(|name| pattern.matches(name)) {
+            return Err(Error::NoSuchNames {
+                pattern: pattern.to_string(),
+                near: pattern.nearest(names.iter().copied()).map(Into::into),
+            });
+        }
+    }
+    let wanted = |name: &&str| patterns.is_empty() || patterns.iter().any(|p| p.matches(name));
+    Ok(names.into_iter().filter(wanted).collect())
+}
+
+impl Report {
+    fn new(
+        args: &Convert,
+        opened: &Opened,
+        names: &[&str],
+        files: Vec<PlannedFile>,
+    ) -> Result<Self, Error> {
+        let source = opened.source();
+        let assets = source.assets()?.into_iter().map(|(name, _)| name);
+        let values = opened
+            .checkpoint()
+            .map(|checkpoint| checkpoint.values().keys().cloned());
+        Ok(Self {
+            source: args.source.clone(),
+            target: args.target.clone(),
+            format: "hf",
+            dry_run: args.dry_run,
+            tensors: names.len(),
+            len_bytes: files.iter().map(|file| file.len_bytes).sum(),
+            files: files.into_iter().map(File::from).collect(),
+            memory_bytes: args.memory + MAX_LOAD_BUFFER_BYTES as u64,
+            assets: assets.collect(),
+            left_out_tensors: source.names().len() - names.len(),
+            left_out_values: values.into_iter().flatten().collect(),
+        })
+    }
+
+    fn text(&self, paint: Paint) -> String {
+        let mut facts = Table::facts();
+        let verb = if self.dry_run { "would write" } else { "wrote" };
+        facts.fact(verb, format!("a Hugging Face model to `{}`", self.target));
+        facts.fact("tensors", self.tensors.to_string());
+        facts.fact(
+            "files",
+            format!(
+                "{}, {}",
+                plural(self.files.len(), "file"),
+                size(self.len_bytes)
+            ),
+        );
+        facts.fact("memory", format!("at most {}", size(self.memory_bytes)));
+        if !self.assets.is_empty() {
+            facts.fact("side files", self.assets.join(", "));
+        }
+        let mut left = Vec::new();
+        if self.left_out_tensors > 0 {
+            left.push(plural(self.left_out_tensors, "tensor"));
+        }
+        if !self.left_out_values.is_empty() {
+            left.push(format!("values {}", self.left_out_values.join(", ")));
+        }
+        if !left.is_empty() {
+            facts.fact("left out", left.join("; "));
+        }
+        let mut table = Table::new(&["FILE", " TENSORS", " SIZE"]);
+        for file in &self.files {
+            let tensors = file.tensors.to_string();
+            table.row(vec![
+                file.name.as_str().into(),
+                tensors.into(),
+                size(file.len_bytes).into(),
+            ]);
+        }
+        format!("{}\n{}", facts.render(paint), table.render(paint))
+    }
+}
+
+impl From<PlannedFile> for File {
+    fn from(file: PlannedFile) -> File {
+        File {
+            name: file.name,
+            tensors: file.tensors,
+            len_bytes: file.len_bytes,
+        }
+    }
+}

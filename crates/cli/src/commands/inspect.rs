@@ -1,0 +1,105 @@
+//! `cairn inspect`: what a checkpoint or model contains.
+
+mod grid;
+mod map;
+mod patterns;
+mod summary;
+mod tree;
+
+use crate::args::Inspect;
+use crate::error::{Error, Exit};
+use crate::open::{Opened, open};
+use crate::printer::Printer;
+use cairn::sharding::{Distribution, Sharding, TensorSpec};
+use cairn::tensor::{DType, element_count};
+use serde::Serialize;
+use summary::Summary;
+
+pub(crate) fn run(args: &Inspect, printer: &Printer) -> Result<Exit, Error> {
+    let opened = open(&args.path, printer)?;
+    let paint = printer.paint();
+    if let Some(name) = &args.map {
+        let map = map::Map::new(&opened, name)?;
+        printer.report(&map, || map.text(paint))?;
+        return Ok(Exit::Done);
+    }
+    let tensors = tensors(&opened);
+    let summary = Summary::new(args, &opened, &tensors)?;
+    printer.report(&summary, || match args.tree {
+        true => tree::text(&tensors, paint),
+        false => summary.text(paint),
+    })?;
+    if !args.tree {
+        printer.note("\n`--tree` lists every tensor, `--map NAME` draws who holds what of one");
+    }
+    Ok(Exit::Done)
+}
+
+/// One tensor, as it is shown.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    pub(crate) dtype: String,
+    pub(crate) shape: Vec<usize>,
+    /// For each dim the mesh axes that split it; nothing for formats that know no sharding.
+    pub(crate) sharding: Option<String>,
+    pub(crate) mesh: Option<String>,
+    pub(crate) len_bytes: u64,
+}
+
+/// Every tensor, by name; other names of a tensor are not counted again.
+fn tensors(opened: &Opened) -> Vec<Tensor> {
+    let source = opened.source();
+    if let Some(checkpoint) = opened.checkpoint() {
+        let layout = checkpoint.manifest().layout.iter();
+        return layout
+            .map(|(name, spec)| Tensor::of_spec(name, spec))
+            .collect();
+    }
+    let stored = source
+        .names()
+        .into_iter()
+        .filter_map(|name| Some((name, source.find(name)?)));
+    stored
+        .map(|(name, stored)| Tensor {
+            name: name.to_string(),
+            dtype: stored.dtype.to_string(),
+            len_bytes: len_bytes(stored.dtype, &stored.shape),
+            shape: stored.shape,
+            sharding: None,
+            mesh: None,
+        })
+        .collect()
+}
+
+impl Tensor {
+    fn of_spec(name: &str, spec: &TensorSpec) -> Self {
+        let (sharding, mesh) = match spec.distribution() {
+            Distribution::Mesh(sharding) => (how(sharding), Some(sharding.mesh().to_string())),
+            Distribution::Listed(_) => ("listed".to_string(), None),
+        };
+        Self {
+            name: name.to_string(),
+            dtype: spec.dtype().to_string(),
+            shape: spec.shape().to_vec(),
+            sharding: Some(sharding),
+            mesh,
+            len_bytes: len_bytes(spec.dtype(), spec.shape()),
+        }
+    }
+}
+
+fn how(sharding: &Sharding) -> String {
+    let cut = sharding.dims().iter().any(|dim| !dim.axes.is_empty());
+    let suffixed = !sharding.flat().is_empty() || !sharding.pins().is_empty();
+    match (cut || suffixed, sharding.mesh().size()) {
+        (true, _) => sharding.to_string(),
+        (false, 1) => "whole".to_string(),
+        (false, _) => "replicated".to_string(),
+    }
+}
+
+fn len_bytes(dtype: DType, shape: &[usize]) -> u64 {
+    let bytes = element_count(shape).and_then(|count| dtype.len_bytes(count));
+    bytes.map_or(0, |bytes| bytes as u64)
+}

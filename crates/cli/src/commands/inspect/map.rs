@@ -1,0 +1,228 @@
+//! Which rank holds what of one tensor, and where it is stored.
+
+use super::Tensor;
+use super::grid::Grid;
+use crate::commands::cat::find;
+use crate::error::Error;
+use crate::open::Opened;
+use crate::table::{Paint, Style, Table};
+use crate::units::{plural, ranks, size};
+use cairn::sharding::{Piece, Region, TensorSpec};
+use serde::Serialize;
+use std::ops::Range;
+
+/// The most rows of a table.
+const MAX_ROWS: usize = 64;
+/// The longest list of ranks in a table.
+const MAX_RANKS_CHARS: usize = 32;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Map {
+    #[serde(flatten)]
+    tensor: Tensor,
+    shards: Vec<Shard>,
+    stored: Vec<Stored>,
+}
+
+/// What a set of ranks holds alike.
+#[derive(Debug, Serialize)]
+struct Shard {
+    ranks: Vec<usize>,
+    pieces: Vec<Held>,
+}
+
+/// A box of the tensor, or a range of the box's elements.
+#[derive(Debug, Serialize)]
+struct Held {
+    offset: Vec<usize>,
+    extent: Vec<usize>,
+    elements: Option<Range<usize>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Stored {
+    /// The rank that wrote it; nothing for formats that know no ranks.
+    rank: Option<usize>,
+    #[serde(flatten)]
+    piece: Held,
+    file: String,
+    /// From the start of the file's data.
+    file_offset: u64,
+    len_bytes: u64,
+}
+
+impl Map {
+    pub(super) fn new(opened: &Opened, name: &str) -> Result<Self, Error> {
+        let found = find(opened.source(), name)?;
+        let whole = Region::whole(&found.shape);
+        let pieces = opened.source().pieces(name, &whole)?;
+        let stored = pieces.iter().map(|piece| {
+            let elements = piece.piece.element_count();
+            Stored {
+                rank: opened.checkpoint().map(|_| piece.file),
+                piece: Held::new(&piece.piece),
+                file: opened.file_name(piece.file),
+                file_offset: piece.offset,
+                len_bytes: found.dtype.len_bytes(elements).unwrap_or(0) as u64,
+            }
+        });
+        let stored = stored.collect();
+        let Some(checkpoint) = opened.checkpoint() else {
+            let tensors = super::tensors(opened);
+            let tensor = tensors.into_iter().find(|tensor| tensor.name == name);
+            return Ok(Self {
+                tensor: tensor.expect("it was just found"),
+                shards: Vec::new(),
+                stored,
+            });
+        };
+        let layout = &checkpoint.manifest().layout;
+        let spec = layout.spec(layout.find(name).expect("it was just found"));
+        Ok(Self {
+            tensor: Tensor::of_spec(name, spec),
+            shards: shards(spec),
+            stored,
+        })
+    }
+
+    pub(super) fn text(&self, paint: Paint) -> String {
+        let mut text = self.title(paint);
+        text.push('\n');
+        match self.grid() {
+            Some(grid) => text.push_str(&grid.draw(paint)),
+            None if self.shards.is_empty() => {}
+            None => text.push_str(&self.shard_table(paint)),
+        }
+        if !self.shards.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&self.stored_table(paint));
+        text
+    }
+
+    fn title(&self, paint: Paint) -> String {
+        let tensor = &self.tensor;
+        let mut facts = Table::facts();
+        facts.fact("tensor", tensor.name.as_str());
+        facts.fact(
+            "type",
+            format!(
+                "{}{:?}, {}",
+                tensor.dtype,
+                tensor.shape,
+                size(tensor.len_bytes)
+            ),
+        );
+        if let Some(sharding) = &tensor.sharding {
+            let mesh = tensor
+                .mesh
+                .as_ref()
+                .map_or(String::new(), |mesh| format!(" on mesh {mesh}"));
+            facts.fact("sharding", format!("{sharding}{mesh}"));
+        }
+        let copies = self
+            .shards
+            .iter()
+            .map(|shard| shard.ranks.len())
+            .max()
+            .unwrap_or(0);
+        if copies > 0 {
+            let shards = plural(self.shards.len(), "shard");
+            facts.fact(
+                "held",
+                format!("{shards}, each by {}", plural(copies, "rank")),
+            );
+        }
+        facts.render(paint)
+    }
+
+    /// A drawing, where boxes tile one or two dims.
+    fn grid(&self) -> Option<Grid> {
+        let mut boxes = Vec::new();
+        for shard in &self.shards {
+            for piece in &shard.pieces {
+                if piece.elements.is_some() {
+                    return None;
+                }
+                boxes.push((&piece.offset[..], &piece.extent[..], &shard.ranks[..]));
+            }
+        }
+        Grid::new(&self.tensor.shape, &boxes)
+    }
+
+    fn shard_table(&self, paint: Paint) -> String {
+        let mut table = Table::new(&["RANKS", "HOLD"]);
+        for shard in self.shards.iter().take(MAX_ROWS) {
+            for (index, piece) in shard.pieces.iter().enumerate() {
+                let names = ranks(&shard.ranks, MAX_RANKS_CHARS);
+                let names = if index == 0 { names } else { String::new() };
+                table.row(vec![names.into(), piece.text(&self.tensor.shape).into()]);
+            }
+        }
+        table.render(paint) + &more(self.shards.len(), paint)
+    }
+
+    fn stored_table(&self, paint: Paint) -> String {
+        let ranked = self.stored.iter().any(|stored| stored.rank.is_some());
+        let mut header = vec!["STORED", "FILE", " OFFSET", " SIZE"];
+        if ranked {
+            header.insert(0, " RANK");
+        }
+        let mut table = Table::new(&header);
+        for stored in self.stored.iter().take(MAX_ROWS) {
+            let rank = stored.rank.map(|rank| rank.to_string().into());
+            let piece = stored.piece.text(&self.tensor.shape).into();
+            let file = stored.file.as_str().into();
+            let offset = stored.file_offset.to_string().into();
+            let row = rank
+                .into_iter()
+                .chain([piece, file, offset, size(stored.len_bytes).into()]);
+            table.row(row.collect());
+        }
+        table.render(paint) + &more(self.stored.len(), paint)
+    }
+}
+
+fn more(rows: usize, paint: Paint) -> String {
+    match rows.checked_sub(MAX_ROWS) {
+        None | Some(0) => String::new(),
+        Some(more) => paint.text(
+            Style::Dim,
+            &format!("… and {more} more; `--json` lists all\n"),
+        ),
+    }
+}
+
+/// The distinct shards of a tensor and who holds each, in order of their first rank.
+fn shards(spec: &TensorSpec) -> Vec<Shard> {
+    let cells = spec.cells_overlapping(&Region::whole(spec.shape()));
+    let shard = |rank| Shard {
+        ranks: spec.replica_ranks(rank),
+        pieces: spec.pieces(rank).iter().map(Held::new).collect(),
+    };
+    cells.into_iter().map(|cell| shard(cell.rank)).collect()
+}
+
+impl Held {
+    fn new(piece: &Piece) -> Self {
+        Self {
+            offset: piece.region.offset.clone(),
+            extent: piece.region.extent.clone(),
+            elements: piece.flat.clone(),
+        }
+    }
+
+    /// As a slice: `[0:2048, :]`, with a range of its elements if it is flat.
+    fn text(&self, shape: &[usize]) -> String {
+        let dims = self.offset.iter().zip(&self.extent).zip(shape);
+        let dims = dims.map(|((&offset, &extent), &len)| match (offset, extent) {
+            (0, extent) if extent == len => ":".to_string(),
+            _ => format!("{offset}:{}", offset.saturating_add(extent)),
+        });
+        let slice = format!("[{}]", dims.collect::<Vec<_>>().join(", "));
+        match &self.elements {
+            None => slice,
+            Some(range) => format!("{slice} elements {}:{}", range.start, range.end),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Every tensor, as a tree over the parts of its name.
+
+use super::Tensor;
+use crate::table::{Paint, Style};
+use crate::units::size;
+use std::collections::BTreeMap;
+
+/// Facts stand in this column or further left, if names allow.
+const MAX_COLUMN: usize = 64;
+
+/// A part of a name: the tensor that ends here, and the parts that follow.
+#[derive(Debug, Default)]
+struct Node<'a> {
+    tensor: Option<&'a Tensor>,
+    children: BTreeMap<Part<'a>, Node<'a>>,
+}
+
+/// A part of a name; numbers are in the order of their values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part<'a> {
+    Number(u64, &'a str),
+    Word(&'a str),
+}
+
+impl<'a> Part<'a> {
+    fn new(text: &'a str) -> Self {
+        match text.parse() {
+            Ok(number) => Part::Number(number, text),
+            Err(_) => Part::Word(text),
+        }
+    }
+
+    fn text(self) -> &'a str {
+        let (Part::Number(_, text) | Part::Word(text)) = self;
+        text
+    }
+}
+
+/// A line before it is aligned.
+struct Line<'a> {
+    label: String,
+    tensor: Option<&'a Tensor>,
+}
+
+/// The tree as lines, each ended.
+pub(super) fn text(tensors: &[Tensor], paint: Paint) -> String {
+    let mut root = Node::default();
+    for tensor in tensors {
+        let parts = tensor.name.split('.').map(Part::new);
+        let node = parts.fold(&mut root, |node, part| {
+            node.children.entry(part).or_default()
+        });
+        node.tensor = Some(tensor);
+    }
+    let mut lines = Vec::new();
+    for (part, child) in &root.children {
+        child.add_lines(part.text().to_string(), "", "", &mut lines);
+    }
+    let width = |line: &Line| line.label.chars().count();
+    let column = lines
+        .iter()
+        .map(width)
+        .filter(|width| *width <= MAX_COLUMN)
+        .max()
+        .unwrap_or(0);
+    lines.iter().map(|line| line.text(column, paint)).collect()
+}
+
+impl<'a> Node<'a> {
+    /// Adds this node and all below it. A chain without branches takes one line.
+    fn add_lines(&self, mut label: String, first: &str, rest: &str, lines: &mut Vec<Line<'a>>) {
+        let mut node = self;
+        while let (None, 1) = (node.tensor, node.children.len())
+            && let Some((part, child)) = node.children.first_key_value()
+        {
+            label = format!("{label}.{}", part.text());
+            node = child;
+        }
+        lines.push(Line {
+            label: format!("{first}{label}"),
+            tensor: node.tensor,
+        });
+        for (index, (part, child)) in node.children.iter().enumerate() {
+            let (branch, below) = match index + 1 == node.children.len() {
+                true => ("└─ ", "   "),
+                false => ("├─ ", "│  "),
+            };
+            let (first, rest) = (format!("{rest}{branch}"), format!("{rest}{below}"));
+            child.add_lines(part.text().to_string(), &first, &rest, lines);
+        }
+    }
+}
+
+impl Line<'_> {
+    fn text(&self, column: usize, paint: Paint) -> String {
+        let Some(tensor) = self.tensor else {
+            return format!("{}\n", self.label);
+        };
+        let gap = " ".repeat(column.saturating_sub(self.label.chars().count()));
+        let how = tensor
+            .sharding
+            .as_ref()
+            .map_or(String::new(), |how| format!("  {how}"));
+        let facts = format!(
+            "{}{:?}  {}",
+            tensor.dtype,
+            tensor.shape,
+            size(tensor.len_bytes)
+        );
+        format!(
+            "{}{gap}  {facts}{}\n",
+            self.label,
+            paint.text(Style::Dim, &how)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(name: &str) -> Tensor {
+        Tensor {
+            name: name.to_string(),
+            dtype: "u8".into(),
+            shape: vec![1],
+            sharding: None,
+            mesh: None,
+            len_bytes: 1,
+        }
+    }
+
+    #[test]
+    fn numbers_are_in_order_chains_are_folded_and_a_name_may_be_a_prefix() {
+        let names = ["h.10.w", "h.2.w", "h.2", "a.b.c", "", "x..y"];
+        let tensors: Vec<Tensor> = names.iter().map(|name| tensor(name)).collect();
+        insta::assert_snapshot!(text(&tensors, Paint(false)), @"");
+    }
+}

@@ -1,0 +1,168 @@
+//! `cairn ls`: the steps of a run and the state of each.
+
+use crate::args::Ls;
+use crate::error::{Error, Exit, causes};
+use crate::open::open_run;
+use crate::printer::Printer;
+use crate::table::{Cell, Paint, Style, Table, cell};
+use crate::units::{age, plural, size};
+use cairn::checkpoint::{COMMIT, StepState, Unfinished, all_steps, step_folder, survey};
+use cairn::store::Store;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    run: String,
+    latest: Option<u64>,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    step: u64,
+    age_seconds: Option<u64>,
+    state: &'static str,
+    len_bytes: u64,
+    writers: Option<usize>,
+    tags: Vec<String>,
+    note: Option<String>,
+}
+
+pub(crate) fn run(args: &Ls, printer: &Printer) -> Result<Exit, Error> {
+    let (run, only) = open_run(&args.run)?;
+    let mut steps = Vec::new();
+    for step in all_steps(run.as_ref())?.into_iter().rev() {
+        if only.is_none_or(|only| only == step) {
+            steps.push(look_at(&run, step)?);
+        }
+    }
+    let report = Report {
+        run: run.url(),
+        latest: steps
+            .iter()
+            .find(|step| step.state == "complete")
+            .map(|step| step.step),
+        steps,
+    };
+    printer.report(&report, || report.text(printer.paint()))?;
+    Ok(Exit::Done)
+}
+
+fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
+    let listing = run.list(&step_folder(step))?;
+    let commit = format!("{}/{COMMIT}", step_folder(step));
+    // A step is as old as its commit; one without is as old as its last sign of life.
+    let time = listing.iter().find(|meta| meta.key == commit);
+    let time = time.or_else(|| listing.iter().max_by_key(|meta| meta.modified));
+    let age = time.and_then(|meta| SystemTime::now().duration_since(meta.modified).ok());
+    let mut found = Step {
+        step,
+        age_seconds: age.map(|age| age.as_secs()),
+        state: "complete",
+        len_bytes: listing.iter().map(|meta| meta.len).sum(),
+        writers: None,
+        tags: Vec::new(),
+        note: None,
+    };
+    match survey(run, step, 0.0, &|_| ())? {
+        StepState::Whole(checkpoint, _) => {
+            found.writers = Some(checkpoint.manifest().writers());
+            found.tags = checkpoint.manifest().tags.clone();
+        }
+        StepState::Damaged(checkpoint, report) => {
+            found.state = "damaged";
+            found.writers = checkpoint.map(|checkpoint| checkpoint.manifest().writers());
+            found.note = Some(first_damage(&report.damage));
+        }
+        StepState::Incomplete(attempts) => {
+            found.state = "incomplete";
+            found.writers = attempts
+                .iter()
+                .map(|attempt| attempt.world)
+                .max()
+                .filter(|n| *n > 0);
+            found.note = Some(what_is_missing(&attempts));
+        }
+        StepState::TooNew(error) => {
+            found.state = "too new";
+            found.note = Some(error.to_string());
+        }
+    }
+    Ok(found)
+}
+
+fn first_damage(damage: &[cairn::checkpoint::Error]) -> String {
+    let Some(first) = damage.first() else {
+        return String::new();
+    };
+    let mut text = [vec![first.to_string()], causes(first)].concat().join(": ");
+    if damage.len() > 1 {
+        text.push_str(&format!(" (and {} more)", damage.len() - 1));
+    }
+    text
+}
+
+fn what_is_missing(attempts: &[Unfinished]) -> String {
+    match attempts {
+        [] => "it has no attempts".into(),
+        attempts => attempts
+            .iter()
+            .map(Unfinished::reason)
+            .collect::<Vec<_>>()
+            .join("; "),
+    }
+}
+
+impl Report {
+    fn text(&self, paint: Paint) -> String {
+        let mut table = Table::new(&[
+            " STEP", " AGE", "STATE", " SIZE", " WRITERS", "TAGS", "NOTE",
+        ]);
+        for step in &self.steps {
+            table.row(self.row(step));
+        }
+        let whole = self
+            .steps
+            .iter()
+            .filter(|step| step.state == "complete")
+            .count();
+        let total: u64 = self.steps.iter().map(|step| step.len_bytes).sum();
+        let counts = format!(
+            "{}, {whole} complete, {}",
+            plural(self.steps.len(), "step"),
+            size(total)
+        );
+        format!(
+            "{}{}\n",
+            table.render(paint),
+            paint.text(Style::Dim, &counts)
+        )
+    }
+
+    fn row(&self, step: &Step) -> Vec<Cell> {
+        let state = match step.state {
+            "complete" => Style::Green,
+            "damaged" => Style::Red,
+            _ => Style::Yellow,
+        };
+        let latest = (self.latest == Some(step.step)).then(|| "latest".to_string());
+        let tags: Vec<String> = latest
+            .into_iter()
+            .chain(step.tags.iter().cloned())
+            .collect();
+        let seconds = step.age_seconds.map(std::time::Duration::from_secs);
+        vec![
+            cell(Style::Bold, step.step.to_string()),
+            seconds.map_or(String::new(), age).into(),
+            cell(state, step.state),
+            size(step.len_bytes).into(),
+            step.writers
+                .map_or(String::new(), |writers| writers.to_string())
+                .into(),
+            cell(Style::Cyan, tags.join(", ")),
+            step.note.clone().unwrap_or_default().into(),
+        ]
+    }
+}

@@ -1,0 +1,131 @@
+//! `cairn prune`: what goes, what stays and why, and then the deletion.
+
+use crate::args::Prune;
+use crate::error::{Error, Exit};
+use crate::open::open_run;
+use crate::printer::Printer;
+use crate::table::{Paint, Style, Table, cell};
+use crate::units::{plural, size};
+use cairn::checkpoint::retention::{Keep, PrunePlan, plan, prune};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    run: String,
+    dry_run: bool,
+    keep: BTreeMap<u64, String>,
+    remove: Vec<u64>,
+    unusable: BTreeMap<u64, String>,
+    leftovers: Vec<String>,
+    freed_bytes: u64,
+}
+
+pub(crate) fn run(args: &Prune, printer: &Printer) -> Result<Exit, Error> {
+    let (run, step) = open_run(&args.run)?;
+    if step.is_some() {
+        return Err(Error::NotARun {
+            path: args.run.clone(),
+        });
+    }
+    let found = plan(&run, &rules(args), args.incomplete, SystemTime::now())?;
+    let report = Report::new(run.url(), args.dry_run, &found);
+    if args.dry_run || report.is_empty() {
+        printer.report(&report, || report.text(printer.paint()))?;
+        return Ok(Exit::Done);
+    }
+    if !args.yes {
+        ask(&report, printer)?;
+    }
+    prune(run.as_ref(), &found)?;
+    printer.report(&report, || report.text(printer.paint()))?;
+    Ok(Exit::Done)
+}
+
+/// Without a rule that keeps steps, all stay: only leftovers were asked for.
+fn rules(args: &Prune) -> Keep {
+    let none = args.keep_last.is_none() && args.keep_every.is_none() && args.keep_tag.is_empty();
+    Keep {
+        last: args.keep_last.unwrap_or(if none { usize::MAX } else { 0 }),
+        every: args.keep_every,
+        tags: args.keep_tag.clone(),
+    }
+}
+
+fn ask(report: &Report, printer: &Printer) -> Result<(), Error> {
+    let refused = |reason| Err(Error::NotConfirmed { reason });
+    let question = format!(
+        "{}Delete {}?",
+        report.list(printer.paint()),
+        report.what_goes()
+    );
+    match printer.confirm(&question)? {
+        Some(true) => Ok(()),
+        Some(false) => refused("you did not say yes"),
+        None => refused("there is nobody to ask"),
+    }
+}
+
+impl Report {
+    fn new(run: String, dry_run: bool, plan: &PrunePlan) -> Self {
+        Self {
+            run,
+            dry_run,
+            keep: plan.keep.clone(),
+            remove: plan.remove.clone(),
+            unusable: plan.unusable.clone(),
+            leftovers: plan.leftovers.clone(),
+            freed_bytes: plan.len_bytes,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.leftovers.is_empty()
+    }
+
+    fn what_goes(&self) -> String {
+        let steps = plural(self.remove.len(), "step");
+        let what = match self.leftovers.len() {
+            0 => steps,
+            count => format!("{steps} and {}", plural(count, "leftover attempt")),
+        };
+        format!("{what}, {}", size(self.freed_bytes))
+    }
+
+    /// Every step and what becomes of it, newest first.
+    fn list(&self, paint: Paint) -> String {
+        let remove = self
+            .remove
+            .iter()
+            .map(|step| (*step, Style::Red, "remove", String::new()));
+        let keep = self
+            .keep
+            .iter()
+            .map(|(step, why)| (*step, Style::Green, "keep", why.clone()));
+        let skip = self
+            .unusable
+            .iter()
+            .map(|(step, why)| (*step, Style::Yellow, "leave", why.clone()));
+        let mut rows: Vec<_> = remove.chain(keep).chain(skip).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.0));
+        let mut table = Table::new(&["", " ", ""]);
+        for (step, style, verb, why) in rows {
+            table.row(vec![cell(style, verb), step.to_string().into(), why.into()]);
+        }
+        let mut text = table.render(paint);
+        for folder in &self.leftovers {
+            text.push_str(&format!("{}  {folder}\n", paint.text(Style::Red, "remove")));
+        }
+        text
+    }
+
+    fn text(&self, paint: Paint) -> String {
+        let end = match (self.is_empty(), self.dry_run) {
+            (true, _) => "nothing to delete".to_string(),
+            (false, true) => format!("would delete {}", self.what_goes()),
+            (false, false) => format!("deleted {}", self.what_goes()),
+        };
+        format!("{}\n{end}\n", self.list(paint))
+    }
+}

@@ -1,0 +1,232 @@
+//! `cairn verify`: is what is stored what was saved?
+
+use crate::args::Verify;
+use crate::error::{Error, Exit, causes};
+use crate::open::{Place, find};
+use crate::printer::Printer;
+use crate::table::{Paint, Style, Table, cell};
+use crate::units::{plural, size};
+use cairn::checkpoint::{
+    COMMIT, Checkpoint, ModelSource, StepState, Unfinished, all_steps, finish, step_folder, survey,
+    unfinished,
+};
+use cairn::store::Store;
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    path: String,
+    steps: Vec<Step>,
+    checked_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    /// Models in other formats have none.
+    step: Option<u64>,
+    state: &'static str,
+    finished: bool,
+    files: usize,
+    len_bytes: u64,
+    checked_bytes: u64,
+    problems: Vec<String>,
+}
+
+impl Step {
+    fn new(step: Option<u64>, state: &'static str) -> Self {
+        Self {
+            step,
+            state,
+            finished: false,
+            files: 0,
+            len_bytes: 0,
+            checked_bytes: 0,
+            problems: Vec::new(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Verify, printer: &Printer) -> Result<Exit, Error> {
+    let start = Instant::now();
+    let steps = match find(&args.path)? {
+        Place::Folder(model) | Place::File(model) => {
+            if args.read_data.is_some() {
+                printer.warn("this format stores no checksums: only its structure was checked");
+            }
+            vec![check_model(&model)]
+        }
+        Place::Run(run) => check_run(args, &run, &all_steps(run.as_ref())?, printer)?,
+        Place::Step(run, step) => check_run(args, &run, &[step], printer)?,
+    };
+    let report = Report {
+        path: args.path.clone(),
+        checked_bytes: steps.iter().map(|step| step.checked_bytes).sum(),
+        steps,
+    };
+    printer.report(&report, || report.text(printer.paint()))?;
+    if report.checked_bytes > 0 {
+        let seconds = start.elapsed().as_secs_f64();
+        printer.note(&format!(
+            "read {} in {seconds:.1} s",
+            size(report.checked_bytes)
+        ));
+    }
+    Ok(report.exit())
+}
+
+/// Opening a model has checked its headers against the lengths of its files already.
+fn check_model(model: &ModelSource) -> Step {
+    let files = &model.model().files;
+    Step {
+        files: files.len(),
+        len_bytes: files.iter().map(|file| file.len_bytes).sum(),
+        ..Step::new(None, "whole")
+    }
+}
+
+fn check_run(
+    args: &Verify,
+    run: &Arc<dyn Store>,
+    steps: &[u64],
+    printer: &Printer,
+) -> Result<Vec<Step>, Error> {
+    let fraction = args.read_data.unwrap_or(0.0);
+    let done = Arc::new(AtomicU64::new(0));
+    let total = if fraction > 0.0 {
+        bytes_of(run, steps) as f64 * fraction
+    } else {
+        0.0
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a length for a progress bar"
+    )]
+    #[expect(clippy::cast_sign_loss, reason = "a product of what is not negative")]
+    let bar = (total > 0.0).then(|| printer.progress("verify", total as u64, done.clone()));
+    let mut checked = Vec::with_capacity(steps.len());
+    for step in steps {
+        let finished = args.finish && finish_if_complete(run.as_ref(), *step)?;
+        let state = survey(run, *step, fraction, &|bytes| {
+            done.fetch_add(bytes, Ordering::Relaxed);
+        })?;
+        let found = describe(*step, state)?;
+        checked.push(Step { finished, ..found });
+    }
+    drop(bar);
+    Ok(checked)
+}
+
+/// Commits a step that lacks only its commit; whether there was something to do.
+fn finish_if_complete(run: &dyn Store, step: u64) -> Result<bool, Error> {
+    let key = format!("{}/{COMMIT}", step_folder(step));
+    let committed = run.head(&key)?.is_some();
+    if committed || !unfinished(run, step)?.iter().any(Unfinished::is_complete) {
+        return Ok(false);
+    }
+    finish(run, step)?;
+    Ok(true)
+}
+
+fn bytes_of(run: &Arc<dyn Store>, steps: &[u64]) -> u64 {
+    let opened = steps
+        .iter()
+        .filter_map(|step| Checkpoint::open(run.clone(), *step).ok());
+    opened
+        .map(|checkpoint| checkpoint.manifest().len_bytes)
+        .sum()
+}
+
+fn describe(step: u64, state: StepState) -> Result<Step, Error> {
+    let (state, report) = match state {
+        StepState::Whole(_, report) => ("whole", report),
+        StepState::Damaged(_, report) => ("damaged", report),
+        StepState::Incomplete(attempts) => {
+            return Ok(Step {
+                problems: attempts.iter().map(Unfinished::reason).collect(),
+                ..Step::new(Some(step), "incomplete")
+            });
+        }
+        StepState::TooNew(error) => return Err(error.into()),
+    };
+    let problem = |error: &cairn::checkpoint::Error| {
+        [vec![error.to_string()], causes(error)].concat().join(": ")
+    };
+    Ok(Step {
+        files: report.files,
+        len_bytes: report.len_bytes,
+        checked_bytes: report.checked_bytes,
+        problems: report.damage.iter().map(problem).collect(),
+        ..Step::new(Some(step), state)
+    })
+}
+
+impl Report {
+    fn exit(&self) -> Exit {
+        let any = |state| self.steps.iter().any(|step| step.state == state);
+        match (any("damaged"), any("incomplete")) {
+            (true, _) => Exit::Damaged,
+            (_, true) => Exit::Incomplete,
+            _ => Exit::Done,
+        }
+    }
+
+    fn text(&self, paint: Paint) -> String {
+        let mut table = Table::new(&["", "", ""]);
+        for step in &self.steps {
+            let style = match step.state {
+                "whole" => Style::Green,
+                "damaged" => Style::Red,
+                _ => Style::Yellow,
+            };
+            let name = step
+                .step
+                .map_or("model".into(), |step| format!("step {step}"));
+            table.row(vec![
+                name.into(),
+                cell(style, step.state),
+                step.summary().into(),
+            ]);
+            for problem in &step.problems {
+                table.row(vec!["".into(), "".into(), problem.as_str().into()]);
+            }
+        }
+        let mut text = table.render(paint);
+        let lost = self
+            .steps
+            .iter()
+            .filter(|step| step.state == "incomplete")
+            .count();
+        if lost > 0 {
+            let hint = paint.text(Style::Cyan, "hint:");
+            text.push_str(&format!(
+                "\n{hint} `--finish` commits what lacks only its commit; `cairn prune --incomplete` deletes what crashed saves left\n"
+            ));
+        }
+        text
+    }
+}
+
+impl Step {
+    fn summary(&self) -> String {
+        let mut parts = Vec::new();
+        if self.finished {
+            parts.push("now committed".to_string());
+        }
+        if self.files > 0 {
+            parts.push(format!(
+                "{}, {}",
+                plural(self.files, "file"),
+                size(self.len_bytes)
+            ));
+        }
+        match (self.state, self.checked_bytes) {
+            ("incomplete", _) => parts.push("never committed".into()),
+            (_, 0) => parts.push("structure checked".into()),
+            (_, checked) => parts.push(format!("{} read and compared", size(checked))),
+        }
+        parts.join(", ")
+    }
+}

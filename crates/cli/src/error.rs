@@ -1,0 +1,154 @@
+//! What can go wrong in a command, what to do next, and which exit code says so.
+
+use cairn::checkpoint::Error as CheckpointError;
+use cairn::formats::Error as FormatError;
+use cairn::{checkpoint, formats, reshard, sharding, store, tensor};
+
+/// How a command ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Done, or yes.
+    Done = 0,
+    /// Refused, or the two sides differ.
+    Differs = 1,
+    /// Wrong usage, or an error.
+    Failed = 2,
+    /// Stored bytes are not what was written.
+    Damaged = 3,
+    /// A step was never committed.
+    Incomplete = 4,
+}
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
+    #[error(transparent)]
+    Format(#[from] formats::Error),
+    #[error(transparent)]
+    Reshard(#[from] reshard::Error),
+    #[error(transparent)]
+    Sharding(#[from] sharding::Error),
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Tensor(#[from] tensor::Error),
+    #[error("`{path}` does not exist")]
+    NoSuchPath { path: String },
+    #[error("`{path}` is not a checkpoint or model")]
+    NotACheckpoint { path: String },
+    #[error("`{path}` is not a run")]
+    NotARun { path: String },
+    #[error("`{path}` is a step, not a run")]
+    StepAsTarget { path: String, step: u64 },
+    #[error("there is no tensor `{name}`")]
+    NoSuchTensor { name: String, near: Option<String> },
+    #[error("no tensor has a name like `{pattern}`")]
+    NoSuchNames {
+        pattern: String,
+        near: Option<String>,
+    },
+    #[error("there is no rank {rank} in mesh `{mesh}`")]
+    NoSuchRank {
+        rank: usize,
+        mesh: String,
+        max: usize,
+    },
+    #[error("cannot take `[{slice}]` of a tensor of shape {shape:?}: {reason}")]
+    Slice {
+        slice: String,
+        shape: Vec<usize>,
+        reason: String,
+    },
+    #[error("this is {wanted}, more than the limit of {limit}")]
+    TooMuchToPrint { wanted: String, limit: String },
+    #[error("`{path}` already holds a model: {}", files.join(", "))]
+    TargetTaken { path: String, files: Vec<String> },
+    #[error("source and target are both `{path}`")]
+    SamePlace { path: String },
+    #[error("nothing was deleted: {reason}")]
+    NotConfirmed { reason: &'static str },
+    #[error("cannot write the trace `{path}`")]
+    Trace { path: String, source: store::Error },
+    #[error("cannot write to stdout")]
+    Output(#[source] std::io::Error),
+    #[error("cannot read the answer")]
+    Input(#[source] std::io::Error),
+    #[error("`cairn demo` is not built yet")]
+    NotBuilt,
+    /// The reader of our output went away; not a failure.
+    #[error("stdout is closed")]
+    ClosedPipe,
+}
+
+impl Error {
+    /// What the reader can do next.
+    pub(crate) fn hint(&self) -> Option<String> {
+        let did_you_mean = |near: &Option<String>| match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`cairn inspect --tree` lists every name".to_string(),
+        };
+        Some(match self {
+            Error::Checkpoint(CheckpointError::StepTaken { .. }) => {
+                "choose another step with `--step`, or put this one in its place with `--replace`".into()
+            }
+            Error::Checkpoint(error) => return error.hint(),
+            Error::Format(error) => return error.hint(),
+            Error::Reshard(error) => return error.hint(),
+            Error::Sharding(error) => return error.hint(),
+            Error::Store(error) | Error::Trace { source: error, .. } => return error.hint(),
+            Error::Tensor(error) => return error.hint(),
+            Error::NotACheckpoint { .. } => {
+                "expected a run (with folders `step-…`), a step, a Hugging Face folder or a `.safetensors` file".into()
+            }
+            Error::NotARun { .. } => "a run is a folder with folders such as `step-00012000`".into(),
+            Error::StepAsTarget { step, .. } => {
+                format!("give the folder of the run, and the step with `--step {step}`")
+            }
+            Error::NoSuchTensor { near, .. } | Error::NoSuchNames { near, .. } => did_you_mean(near),
+            Error::NoSuchRank { max, .. } => format!("its ranks end at {max}"),
+            Error::Slice { .. } => "slices are written as in NumPy: `[0, 2:8, ::4, ..., -1]`".into(),
+            Error::TooMuchToPrint { .. } => "give a smaller slice, such as `'name[:4, :4]'`".into(),
+            Error::TargetTaken { .. } => "choose another folder, or pass `--replace`".into(),
+            Error::SamePlace { .. } => "choose another folder for the result".into(),
+            Error::NotConfirmed { .. } => "`--dry-run` shows what would go, `--yes` deletes it".into(),
+            _ => return None,
+        })
+    }
+
+    /// The exit code of a command that ends with this error.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Error::ClosedPipe => Exit::Done,
+            Error::TargetTaken { .. } | Error::NotConfirmed { .. } => Exit::Differs,
+            Error::Format(FormatError::Header { .. } | FormatError::Index { .. }) => Exit::Damaged,
+            Error::Checkpoint(error) => exit_of(error),
+            _ => Exit::Failed,
+        }
+    }
+}
+
+fn exit_of(error: &CheckpointError) -> Exit {
+    match error {
+        CheckpointError::StepTaken { .. } => Exit::Differs,
+        CheckpointError::Incomplete { .. } => Exit::Incomplete,
+        // A run whose newest steps are damaged, or one where nothing was ever committed.
+        CheckpointError::NothingUsable { skipped, .. } if skipped.is_empty() => Exit::Incomplete,
+        CheckpointError::NothingUsable { .. } => Exit::Damaged,
+        CheckpointError::Format(FormatError::Header { .. } | FormatError::Index { .. }) => {
+            Exit::Damaged
+        }
+        error if error.is_damage() => Exit::Damaged,
+        _ => Exit::Failed,
+    }
+}
+
+/// The causes of an error, outermost first, the error itself not among them.
+pub(crate) fn causes(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(error.source(), |cause| cause.source())
+        .map(ToString::to_string)
+        .collect()
+}

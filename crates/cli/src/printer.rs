@@ -1,0 +1,189 @@
+//! What is printed, where and in which colour: every decision in one place.
+//!
+//! Data goes to stdout, all else to stderr. Bars appear only where somebody watches.
+
+use crate::args::{Color, Global};
+use crate::error::{Error, Exit, causes};
+use crate::table::{Paint, Style};
+use clap::error::ErrorKind;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use serde_json::json;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Decides what is printed.
+#[derive(Debug)]
+pub(crate) struct Printer {
+    json: bool,
+    quiet: bool,
+    progress: bool,
+    stdout: Paint,
+    stderr: Paint,
+}
+
+impl Printer {
+    pub(crate) fn new(global: &Global) -> Self {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let paint = |terminal: bool| match global.color {
+            Color::Always => Paint(true),
+            Color::Never => Paint(false),
+            Color::Auto => Paint(terminal && !plain),
+        };
+        let watched = io::stderr().is_terminal();
+        Self {
+            json: global.json,
+            quiet: global.quiet,
+            progress: watched
+                && !(global.json || global.quiet || global.verbose || global.no_progress),
+            stdout: paint(io::stdout().is_terminal()),
+            stderr: paint(watched),
+        }
+    }
+
+    /// Whether data is printed as JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// The colours of stdout.
+    pub(crate) fn paint(&self) -> Paint {
+        self.stdout
+    }
+
+    /// Prints what a command found: `data` as one JSON object, or `text`.
+    pub(crate) fn report(
+        &self,
+        data: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
+        let text = match self.json {
+            true => serde_json::to_string_pretty(data).map_err(|e| Error::Output(e.into()))? + "\n",
+            false => text(),
+        };
+        self.raw(text.as_bytes())
+    }
+
+    /// Writes to stdout as it is.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<(), Error> {
+        let mut stdout = io::stdout().lock();
+        let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Error::ClosedPipe,
+            _ => Error::Output(error),
+        })
+    }
+
+    /// Tells what is useful to know and no part of the data.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet && !self.json {
+            to_stderr(&format!("{}\n", self.stderr.text(Style::Dim, text)));
+        }
+    }
+
+    /// Tells what is probably not as the user thinks.
+    pub(crate) fn warn(&self, text: &str) {
+        if !self.quiet {
+            let label = self.stderr.text(Style::Yellow, "warning:");
+            to_stderr(&format!("{label} {text}\n"));
+        }
+    }
+
+    /// Tells why a command failed: the error, its causes, and what to do next.
+    pub(crate) fn error(&self, error: &Error) {
+        let (causes, hint) = (causes(error), error.hint());
+        if self.json {
+            let object = json!({"error": error.to_string(), "causes": causes, "hint": hint});
+            return to_stderr(&format!("{object:#}\n"));
+        }
+        let mut text = format!("{} {error}\n", self.stderr.text(Style::Red, "error:"));
+        for cause in causes {
+            text.push_str(&format!("  {cause}\n"));
+        }
+        if let Some(hint) = hint {
+            let label = self.stderr.text(Style::Cyan, "hint:");
+            text.push_str(&format!("\n{label} {hint}\n"));
+        }
+        to_stderr(&text);
+    }
+
+    /// Asks a question; the answer is no unless somebody types yes. `None` if there is nobody to ask.
+    pub(crate) fn confirm(&self, question: &str) -> Result<Option<bool>, Error> {
+        if self.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Ok(None);
+        }
+        to_stderr(&format!("{question} [y/N] "));
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map_err(Error::Input)?;
+        Ok(Some(matches!(answer.trim(), "y" | "Y" | "yes")))
+    }
+
+    /// Shows how far `done` is on its way to `total` bytes, until the result is dropped.
+    pub(crate) fn progress(&self, what: &str, total: u64, done: Arc<AtomicU64>) -> Progress {
+        if !self.progress {
+            return Progress(None);
+        }
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template(
+            "{msg} {bar:30} {binary_bytes} of {binary_total_bytes} {binary_bytes_per_sec} {eta}",
+        );
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(what.to_string());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                bar.set_position(done.load(Ordering::Relaxed));
+                thread::park_timeout(Duration::from_millis(100));
+            }
+            bar.finish_and_clear();
+        });
+        Progress(Some((stop, thread)))
+    }
+}
+
+/// A progress bar, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Progress(Option<(Arc<AtomicBool>, JoinHandle<()>)>);
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.0.take() {
+            stop.store(true, Ordering::Relaxed);
+            thread.thread().unpark();
+            // A bar that fails has nothing to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+pub(crate) fn usage(usage: &clap::Error) -> ExitCode {
+    let wants_json = std::env::args().any(|argument| argument == "--json");
+    let asked = matches!(
+        usage.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    );
+    if asked || !wants_json {
+        // Nothing can be said about a closed terminal.
+        let _ = usage.print();
+    } else {
+        let text = usage.render().to_string();
+        let message = text.lines().next().unwrap_or_default();
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        let hint = "`cairn help` lists every verb and option";
+        let object = json!({"error": message, "causes": [], "hint": hint});
+        to_stderr(&format!("{object:#}\n"));
+    }
+    let exit = if asked { Exit::Done } else { Exit::Failed };
+    ExitCode::from(exit as u8)
+}
+
+fn to_stderr(text: &str) {
+    // With stderr gone there is nobody to tell.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
