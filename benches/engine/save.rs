@@ -23,7 +23,7 @@ pub(crate) fn measure(job: &Job) {
     }
     let what = format!("durable save, {} processes", job.ranks);
     against_disk(&what, "write", bytes, &saves, &raw, 0.9);
-    let share = checksum_seconds(bytes) / median(saves);
+    let share = checksum_seconds(bytes) / cores() / median(saves);
     value("checksums, share of the save's time", "ratio", share, 0.02);
 
     let (mut raw, mut loads) = (Vec::new(), Vec::new());
@@ -35,10 +35,19 @@ pub(crate) fn measure(job: &Job) {
     against_disk(&what, "read", bytes, &loads, &raw, 0.9);
 }
 
-/// How long one core takes to compute the checksums of `bytes`.
+/// Cores that compute at the same time.
+fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
+}
+
+/// How long one core takes to compute the checksums of `bytes` that a copy has just left in its cache.
 fn checksum_seconds(bytes: u64) -> f64 {
-    let sample = vec![7_u8; 256 << 20];
-    let (seconds, _) =
-        timed(|| std::hint::black_box(cairn::checkpoint::testing::checksum(&sample)));
-    seconds * bytes as f64 / sample.len() as f64
+    let sample = vec![7_u8; 256 << 10];
+    let rounds = 1000;
+    let (seconds, ()) = timed(|| {
+        for _ in 0..rounds {
+            std::hint::black_box(cairn::checkpoint::testing::checksum(&sample));
+        }
+    });
+    seconds * bytes as f64 / (sample.len() * rounds) as f64
 }

@@ -12,11 +12,6 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     u32::try_from(crc).expect("a 32-bit CRC fits in 32 bits")
 }
 
-/// The CRC of each block of `bytes`, the last of which may be short.
-pub(crate) fn block_crcs(bytes: &[u8]) -> impl Iterator<Item = u32> {
-    bytes.chunks(BLOCK_BYTES).map(crc32c)
-}
-
 /// Lower-case hexadecimal SHA-256 of `bytes`.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     to_hex(&Sha256::digest(bytes))
@@ -83,13 +78,5 @@ mod tests {
         assert_eq!(crcs_from_text("0000000"), None);
         assert_eq!(crcs_from_text("0000000g"), None);
         assert_eq!(crcs_from_text(""), Some(vec![]));
-    }
-
-    #[test]
-    fn blocks_are_cut_every_64_kib() {
-        let bytes = vec![7; BLOCK_BYTES * 2 + 1];
-        let crcs: Vec<u32> = block_crcs(&bytes).collect();
-        assert_eq!(crcs.len(), 3);
-        assert_eq!(crcs[2], crc32c(&[7]));
     }
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::error::{StoreContext, list};
-use crate::plan::{Chunk, FilePlan, LoadCost, LoadPlan};
+use crate::plan::{Chunk, FilePlan, LoadCost, LoadPlan, Transfer};
 use crate::problems::{KeyProblems, Strictness};
 use crate::source::Source;
 use crate::target::{Target, Wanted};
@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// The most memory a load takes beside its targets: read buffers of all threads.
 pub const MAX_LOAD_BUFFER_BYTES: usize = 128 << 20;
+
+/// The bytes that are checked and then copied at once: they stay in a core's own cache in between.
+const WINDOW_BYTES: usize = 4 * BLOCK_BYTES;
 
 /// What can be chosen for a load.
 #[derive(Debug, Clone)]
@@ -134,42 +137,46 @@ fn read_chunk(
         .reader
         .read_at(chunk.offset, bytes)
         .doing(|| format!("read bytes {}.. of `{key}`", chunk.offset))?;
-    if verify {
-        check_blocks(plan, chunk, bytes, wanted)?;
-    }
-    let base = usize::try_from(chunk.offset).unwrap_or(usize::MAX);
-    for index in &chunk.transfers {
-        let transfer = &plan.transfers[*index];
-        let runs = transfer.runs.in_source(base..base + bytes.len());
-        let scattered = bands[transfer.target].scatter(bytes, base, runs);
-        scattered.map_err(|source| Error::Copy {
-            name: wanted[transfer.target].name.clone(),
-            source,
-        })?;
+    let mut base = usize::try_from(chunk.offset).unwrap_or(usize::MAX);
+    for window in bytes.chunks(WINDOW_BYTES) {
+        let range = base..base + window.len();
+        let transfers = chunk.transfers_in(plan, &range);
+        if verify {
+            check_blocks(plan, base, window, &transfers, wanted)?;
+        }
+        for transfer in transfers {
+            let runs = transfer.runs.in_source(range.clone());
+            let scattered = bands[transfer.target].scatter(window, base, runs);
+            scattered.map_err(|source| Error::Copy {
+                name: wanted[transfer.target].name.clone(),
+                source,
+            })?;
+        }
+        base = range.end;
     }
     Ok(())
 }
 
+/// Compares each block of `bytes`, which lie at `base` in the file, with its checksum.
 fn check_blocks(
     plan: &FilePlan,
-    chunk: &Chunk,
+    base: usize,
     bytes: &[u8],
+    transfers: &[&Transfer],
     wanted: &[Wanted],
 ) -> Result<(), Error> {
     let Some(crcs) = &plan.file.crcs else {
         return Ok(());
     };
-    let first = usize::try_from(chunk.offset).unwrap_or(usize::MAX) / BLOCK_BYTES;
+    let first = base / BLOCK_BYTES;
     for (index, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
         let stored = crcs.get(first + index).copied();
         let actual = crc32c(block);
         if stored != Some(actual) {
-            let begin = (first + index) * BLOCK_BYTES;
+            let begin = base + index * BLOCK_BYTES;
             let range = begin..begin + block.len();
-            let mut names: Vec<&str> = chunk
-                .transfers
+            let mut names: Vec<&str> = transfers
                 .iter()
-                .map(|transfer| &plan.transfers[*transfer])
                 .filter(|transfer| transfer.runs.in_source(range.clone()).next().is_some())
                 .map(|transfer| wanted[transfer.target].name.as_str())
                 .collect();

@@ -8,7 +8,7 @@ use crate::problems::{KeyProblems, Mismatch, Missing, Strictness};
 use crate::source::{Source, SourceFile, StoredPiece};
 use crate::target::Wanted;
 use cairn_sharding::{LocalBox, Region};
-use cairn_tensor::Runs;
+use cairn_tensor::{Loop, Runs};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +21,28 @@ pub(crate) struct Transfer {
     pub(crate) target: usize,
     /// Source offsets count from the start of the file.
     pub(crate) runs: Runs,
+    /// One past the last source byte.
+    pub(crate) source_end: usize,
+}
+
+impl Transfer {
+    fn new(target: usize, runs: Runs) -> Self {
+        let spread = |level: &Loop| (level.count - 1) * level.source_stride;
+        let reach: usize = runs.loops.iter().map(spread).sum();
+        Self {
+            target,
+            source_end: runs.source_offset + reach + runs.run_bytes,
+            runs,
+        }
+    }
+
+    /// The same transfer from bytes that lie `offset` further along.
+    fn moved(mut self, offset: u64) -> Self {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        self.runs.source_offset = self.runs.source_offset.saturating_add(offset);
+        self.source_end = self.source_end.saturating_add(offset);
+        self
+    }
 }
 
 /// What is read of one file.
@@ -191,12 +213,12 @@ fn take(
     let boxes = stored.piece.boxes();
     for overlap in overlaps(&boxes, &open) {
         let runs = Runs::between(wanted.spec.dtype(), &overlap.source, &overlap.target);
-        let mut runs = runs.map_err(|source| Error::Copy {
+        let runs = runs.map_err(|source| Error::Copy {
             name: wanted.name.clone(),
             source,
         })?;
-        runs.source_offset += usize::try_from(stored.offset).unwrap_or(usize::MAX);
-        found.push((stored.file, Transfer { target, runs }));
+        let transfer = Transfer::new(target, runs).moved(stored.offset);
+        found.push((stored.file, transfer));
     }
     let covered: Vec<Region> = boxes.into_iter().map(|held| held.region).collect();
     let mut left = open;
@@ -218,12 +240,13 @@ fn open_files(
     by_file: BTreeMap<usize, Vec<Transfer>>,
 ) -> Result<Vec<FilePlan>, Error> {
     let mut files = Vec::with_capacity(by_file.len());
-    for (file, mut transfers) in by_file {
+    for (file, transfers) in by_file {
         let file = source.open_file(file)?;
-        let start = usize::try_from(file.data_start).unwrap_or(usize::MAX);
-        for transfer in &mut transfers {
-            transfer.runs.source_offset = transfer.runs.source_offset.saturating_add(start);
-        }
+        let start = file.data_start;
+        let transfers: Vec<Transfer> = transfers
+            .into_iter()
+            .map(|transfer| transfer.moved(start))
+            .collect();
         let chunks = ranges::chunks(&transfers, file.reader.len());
         files.push(FilePlan {
             file,

@@ -15,11 +15,12 @@ use crate::pool::{CHUNK_BYTES, Pool};
 use crate::problems::Strictness;
 use crate::source::Source;
 use crate::target::Target;
-use crate::writer::{Draining, FileWriter, chunk_count};
+use crate::writer::{Chunk, Draining, FileWriter, chunk_count, chunk_len};
 use cache::Cached;
 use cairn_sharding::{Listed, Piece, TensorSpec};
 use cairn_store::{AlignedBuffer, Store};
 use cairn_tensor::DType;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -121,11 +122,10 @@ fn fill_window(
 ) -> Result<(), Error> {
     let mut filled: Vec<(usize, usize, usize, AlignedBuffer)> = Vec::new();
     for (file, output) in files.iter().enumerate() {
-        let count = chunk_count(output.image.len);
-        for index in window.start..window.end.min(count) {
-            let left = output.image.len - index as u64 * CHUNK_BYTES as u64;
-            let len = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
-            filled.push((file, index, len, pool.take()));
+        for index in window.clone() {
+            if let Some(len) = chunk_len(index, output.image.len) {
+                filled.push((file, index, len, pool.take()));
+            }
         }
     }
     let load_options = LoadOptions {
@@ -148,7 +148,11 @@ fn fill_window(
     }
     load(source, targets, &load_options)?;
     for (file, index, len, buffer) in filled {
-        writers[file].send(index, len, buffer);
+        let in_place = |_, _: &mut [u8]| Ok::<(), Infallible>(());
+        match Chunk::fill(index, len, buffer, in_place) {
+            Ok(chunk) => writers[file].send(chunk),
+            Err((_, never)) => match never {},
+        }
     }
     Ok(())
 }

@@ -1,27 +1,28 @@
 //! Writes a file image in the background, chunk by chunk, while it is still being filled.
 
 use crate::Error;
-use crate::checksum::block_crcs;
+use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::error::StoreContext;
 use crate::pool::{CHUNK_BYTES, Pool};
 use cairn_store::{AlignedBuffer, ObjectWriter, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Threads that write one file: two keep the disk busy while the other is between calls.
 const WRITE_THREADS: usize = 2;
 
 /// A filled chunk on its way to the store.
-struct Chunk {
+pub(crate) struct Chunk {
     index: usize,
     len: usize,
     buffer: AlignedBuffer,
+    crcs: Vec<u32>,
 }
 
-/// A file being written. Fill it with [`FileWriter::fill`], then [`FileWriter::finish`] it.
+/// A file being written. Fill it, or send it chunk by chunk and close it.
 pub(crate) struct FileWriter {
     sender: Sender<Chunk>,
     background: JoinHandle<Result<Vec<u32>, Error>>,
@@ -31,6 +32,33 @@ pub(crate) struct FileWriter {
 
 /// What is left to do once a file is filled: wait until its bytes are durable.
 pub(crate) struct Draining(JoinHandle<Result<Vec<u32>, Error>>);
+
+impl Chunk {
+    /// Chunk number `index`: fills the first `len` bytes of `buffer` block by block, and computes the CRC of each block
+    /// while it is in the processor's cache.
+    pub(crate) fn fill<E>(
+        index: usize,
+        len: usize,
+        mut buffer: AlignedBuffer,
+        mut fill: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, (AlignedBuffer, E)> {
+        let mut offset = index as u64 * CHUNK_BYTES as u64;
+        let mut crcs = Vec::with_capacity(len.div_ceil(BLOCK_BYTES));
+        for block in buffer[..len].chunks_mut(BLOCK_BYTES) {
+            if let Err(error) = fill(offset, block) {
+                return Err((buffer, error));
+            }
+            crcs.push(crc32c(block));
+            offset += block.len() as u64;
+        }
+        Ok(Self {
+            index,
+            len,
+            buffer,
+            crcs,
+        })
+    }
+}
 
 impl FileWriter {
     /// Starts writing an object of `len` bytes under `key`. `written` counts the bytes that have left memory.
@@ -54,7 +82,7 @@ impl FileWriter {
         }
     }
 
-    /// Fills every chunk by calling `fill(offset, bytes)`, with as many threads as pay, and hands them to the background.
+    /// Fills the file by calling `fill(offset, bytes)` for each of its blocks, on several threads, and hands it to the background.
     pub(crate) fn fill<E: Send>(
         self,
         threads: usize,
@@ -66,16 +94,15 @@ impl FileWriter {
         thread::scope(|scope| {
             for _ in 0..threads.clamp(1, chunks.max(1)) {
                 scope.spawn(|| {
-                    let (writer, pool) = (&self, &self.pool);
-                    while let Some((index, offset, len)) = next_chunk(&next, self.len) {
-                        let mut buffer = pool.take();
-                        if let Err(error) = fill(offset, &mut buffer[..len]) {
-                            pool.give(buffer);
-                            *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                            next.store(chunks, Ordering::Relaxed);
-                            return;
+                    while let Some((index, len)) = next_chunk(&next, self.len) {
+                        match Chunk::fill(index, len, self.pool.take(), &fill) {
+                            Ok(chunk) => self.send(chunk),
+                            Err((buffer, error)) => {
+                                self.pool.give(buffer);
+                                *lock(&failure) = Some(error);
+                                next.store(chunks, Ordering::Relaxed);
+                            }
                         }
-                        writer.send(index, len, buffer);
                     }
                 });
             }
@@ -86,10 +113,10 @@ impl FileWriter {
         }
     }
 
-    /// Hands chunk number `index`, filled up to `len` bytes, to the background.
-    pub(crate) fn send(&self, index: usize, len: usize, buffer: AlignedBuffer) {
+    /// Hands a chunk to the background.
+    pub(crate) fn send(&self, chunk: Chunk) {
         // The receiver lives until every sender is gone.
-        let _ = self.sender.send(Chunk { index, len, buffer });
+        let _ = self.sender.send(chunk);
     }
 
     /// Says that every chunk was sent.
@@ -113,11 +140,16 @@ pub(crate) fn chunk_count(len: u64) -> usize {
     usize::try_from(len.div_ceil(CHUNK_BYTES as u64)).expect("a file's chunks can be counted")
 }
 
-fn next_chunk(next: &AtomicUsize, len: u64) -> Option<(usize, u64, usize)> {
+/// The bytes of chunk `index` of a file of `len` bytes; `None` behind the last.
+pub(crate) fn chunk_len(index: usize, len: u64) -> Option<usize> {
+    let left = len.checked_sub(index as u64 * CHUNK_BYTES as u64)?;
+    let left = usize::try_from(left).unwrap_or(usize::MAX);
+    (left > 0).then_some(left.min(CHUNK_BYTES))
+}
+
+fn next_chunk(next: &AtomicUsize, len: u64) -> Option<(usize, usize)> {
     let index = next.fetch_add(1, Ordering::Relaxed);
-    let offset = index as u64 * CHUNK_BYTES as u64;
-    let left = usize::try_from(len.checked_sub(offset)?).unwrap_or(usize::MAX);
-    (left > 0).then_some((index, offset, left.min(CHUNK_BYTES)))
+    Some((index, chunk_len(index, len)?))
 }
 
 /// Takes chunks until the last sender is gone, writes them, and makes the object durable.
@@ -143,6 +175,7 @@ fn write_all(
     Ok(crcs.into_values().flatten().collect())
 }
 
+/// Writes chunks on several threads; after a failure only gives their buffers back.
 fn write_chunks(
     writer: &dyn ObjectWriter,
     key: &str,
@@ -151,56 +184,38 @@ fn write_chunks(
     written: &AtomicU64,
 ) -> Result<BTreeMap<usize, Vec<u32>>, Error> {
     let receiver = Mutex::new(receiver);
-    let result = Mutex::new(Ok(BTreeMap::new()));
+    let crcs = Mutex::new(BTreeMap::new());
+    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let next = || lock(&receiver).recv().ok();
     thread::scope(|scope| {
         for _ in 0..WRITE_THREADS {
             scope.spawn(|| {
-                loop {
-                    // An error means that every sender is gone and nothing is left.
-                    let chunk = lock(&receiver).recv();
-                    let Ok(chunk) = chunk else { return };
-                    let failed = lock(&result).is_err();
-                    let outcome = if failed {
-                        Ok(Vec::new())
-                    } else {
-                        write_chunk(writer, key, &chunk)
-                    };
-                    written.fetch_add(chunk.len as u64, Ordering::Relaxed);
-                    let index = chunk.index;
+                while let Some(chunk) = next() {
+                    if lock(&failure).is_none() {
+                        if let Err(error) = write_chunk(writer, key, &chunk) {
+                            lock(&failure).get_or_insert(error);
+                        }
+                        written.fetch_add(chunk.len as u64, Ordering::Relaxed);
+                    }
+                    lock(&crcs).insert(chunk.index, chunk.crcs);
                     pool.give(chunk.buffer);
-                    record(&result, index, outcome);
                 }
             });
         }
     });
-    result.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write_chunk(writer: &dyn ObjectWriter, key: &str, chunk: &Chunk) -> Result<Vec<u32>, Error> {
-    let bytes = &chunk.buffer[..chunk.len];
-    let offset = chunk.index as u64 * CHUNK_BYTES as u64;
-    let crcs = block_crcs(bytes).collect();
-    writer
-        .write_at(offset, bytes)
-        .doing(|| format!("write bytes {offset}.. of `{key}`"))?;
-    Ok(crcs)
-}
-
-fn record(
-    result: &Mutex<Result<BTreeMap<usize, Vec<u32>>, Error>>,
-    index: usize,
-    outcome: Result<Vec<u32>, Error>,
-) {
-    let mut result = lock(result);
-    match (result.as_mut(), outcome) {
-        (Ok(table), Ok(crcs)) => {
-            table.insert(index, crcs);
-        }
-        (Ok(_), Err(error)) => *result = Err(error),
-        (Err(_), _) => {}
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(crcs.into_inner().unwrap_or_else(PoisonError::into_inner)),
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn write_chunk(writer: &dyn ObjectWriter, key: &str, chunk: &Chunk) -> Result<(), Error> {
+    let offset = chunk.index as u64 * CHUNK_BYTES as u64;
+    writer
+        .write_at(offset, &chunk.buffer[..chunk.len])
+        .doing(|| format!("write bytes {offset}.. of `{key}`"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

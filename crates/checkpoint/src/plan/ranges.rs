@@ -1,6 +1,6 @@
 //! From copies to reads: which blocks of a file are needed, in requests of a good size.
 
-use super::Transfer;
+use super::{FilePlan, Transfer};
 use crate::checksum::BLOCK_BYTES;
 use crate::pool::CHUNK_BYTES;
 use cairn_tensor::Runs;
@@ -15,6 +15,22 @@ pub(crate) struct Chunk {
     pub(crate) len: usize,
     /// Indices of the transfers that need bytes of it.
     pub(crate) transfers: Vec<usize>,
+}
+
+impl Chunk {
+    /// The transfers that may need bytes in `range` of the file.
+    pub(crate) fn transfers_in<'a>(
+        &self,
+        plan: &'a FilePlan,
+        range: &Range<usize>,
+    ) -> Vec<&'a Transfer> {
+        let transfers = self.transfers.iter().map(|index| &plan.transfers[*index]);
+        transfers
+            .filter(|transfer| {
+                transfer.runs.source_offset < range.end && range.start < transfer.source_end
+            })
+            .collect()
+    }
 }
 
 /// Cuts everything the transfers need of a file of `file_len` bytes into reads of whole blocks, in file order.
@@ -121,10 +137,7 @@ mod tests {
             .region(&[0, from], &[rows, count])
             .unwrap();
         let target = Strided::contiguous(&[rows, count]);
-        Transfer {
-            target: 0,
-            runs: Runs::between(DType::U8, &source, &target).unwrap(),
-        }
+        Transfer::new(0, Runs::between(DType::U8, &source, &target).unwrap())
     }
 
     #[test]
