@@ -64,6 +64,11 @@ impl Collective {
         }
     }
 
+    /// Whether every rank works alone.
+    pub fn moves_nothing(self) -> bool {
+        matches!(self, Collective::Local | Collective::Slice)
+    }
+
     fn of_copies(actions: &[Action]) -> Collective {
         let copies = actions.iter().filter_map(|action| match action {
             Action::Copy(transfer) => Some(transfer),

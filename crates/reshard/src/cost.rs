@@ -1,6 +1,6 @@
 //! What a plan costs before anything moves.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use crate::Action;
 
@@ -22,8 +22,8 @@ pub struct Cost {
 impl Cost {
     pub(crate) fn of<'a>(actions: impl IntoIterator<Item = &'a Action>) -> Cost {
         let mut cost = Cost::default();
-        let mut sent: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut received: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut sent: HashMap<usize, usize> = HashMap::new();
+        let mut received: HashMap<usize, usize> = HashMap::new();
         for action in actions {
             if let Action::Copy(transfer) = action
                 && transfer.is_local()

@@ -33,12 +33,7 @@ pub fn execute(
 
 fn check_sources(spec: &TensorSpec, sources: &[impl AsRef<[u8]>]) -> Result<(), Error> {
     for rank in spec.ranks() {
-        let missing = Error::NoBuffer {
-            side: "source",
-            rank,
-            count: sources.len(),
-        };
-        let actual = sources.get(rank).ok_or(missing)?.as_ref().len();
+        let actual = source(sources, rank)?.len();
         let expected = local_bytes(spec, rank)?;
         if actual != expected {
             return Err(Error::BufferLength {
@@ -53,19 +48,30 @@ fn check_sources(spec: &TensorSpec, sources: &[impl AsRef<[u8]>]) -> Result<(), 
 
 fn prepare_targets(spec: &TensorSpec, targets: &mut [Vec<u8>]) -> Result<(), Error> {
     targets.iter_mut().for_each(Vec::clear);
-    let count = targets.len();
     for rank in spec.ranks() {
-        let missing = Error::NoBuffer {
-            side: "target",
-            rank,
-            count,
-        };
-        targets
-            .get_mut(rank)
-            .ok_or(missing)?
-            .resize(local_bytes(spec, rank)?, 0);
+        target(targets, rank)?.resize(local_bytes(spec, rank)?, 0);
     }
     Ok(())
+}
+
+fn source(sources: &[impl AsRef<[u8]>], rank: usize) -> Result<&[u8], Error> {
+    let count = sources.len();
+    let found = sources.get(rank).map(AsRef::as_ref);
+    found.ok_or(Error::NoBuffer {
+        side: "source",
+        rank,
+        count,
+    })
+}
+
+fn target(targets: &mut [Vec<u8>], rank: usize) -> Result<&mut Vec<u8>, Error> {
+    let count = targets.len();
+    let found = targets.get_mut(rank);
+    found.ok_or(Error::NoBuffer {
+        side: "target",
+        rank,
+        count,
+    })
 }
 
 fn local_bytes(spec: &TensorSpec, rank: usize) -> Result<usize, Error> {
@@ -82,20 +88,21 @@ fn copy(
     targets: &mut [Vec<u8>],
 ) -> Result<(), Error> {
     let runs = Runs::between(dtype, &transfer.source_box, &transfer.target_box)?;
-    for &target in &transfer.targets {
-        runs.copy(sources[transfer.source].as_ref(), &mut targets[target])?;
+    let from = source(sources, transfer.source)?;
+    for &rank in &transfer.targets {
+        runs.copy(from, target(targets, rank)?)?;
     }
     Ok(())
 }
 
 fn share(dtype: DType, transfer: &Transfer, targets: &mut [Vec<u8>]) -> Result<(), Error> {
     let runs = Runs::between(dtype, &transfer.source_box, &transfer.target_box)?;
-    for &target in &transfer.targets {
-        let [source, target] = targets
-            .get_disjoint_mut([transfer.source, target])
-            .expect("a value is shared with other ranks");
-        runs.copy(source, target)?;
+    // The source is a target buffer, too: taken out while others are written.
+    let from = std::mem::take(target(targets, transfer.source)?);
+    for &rank in &transfer.targets {
+        runs.copy(&from, target(targets, rank)?)?;
     }
+    targets[transfer.source] = from;
     Ok(())
 }
 
@@ -109,19 +116,19 @@ fn reduce(
     let unpack = Runs::between(dtype, &reduction.source_box, &packed)?;
     let mut value = vec![0; reduction.len_bytes];
     let mut term = vec![0; reduction.len_bytes];
-    for (index, &source) in reduction.sources.iter().enumerate() {
+    for (index, &rank) in reduction.sources.iter().enumerate() {
         if index == 0 {
-            unpack.copy(sources[source].as_ref(), &mut value)?;
+            unpack.copy(source(sources, rank)?, &mut value)?;
             continue;
         }
-        unpack.copy(sources[source].as_ref(), &mut term)?;
+        unpack.copy(source(sources, rank)?, &mut term)?;
         reduce_into(reduction.op, dtype, &mut value, &term)?;
     }
     if reduction.divisor > 1 {
         finish_average(dtype, &mut value, reduction.divisor)?;
     }
     let pack = Runs::between(dtype, &packed, &reduction.target_box)?;
-    Ok(pack.copy(&value, &mut targets[reduction.owner])?)
+    Ok(pack.copy(&value, target(targets, reduction.owner)?)?)
 }
 
 fn write_identity(dtype: DType, fill: &Fill, targets: &mut [Vec<u8>]) -> Result<(), Error> {
@@ -141,5 +148,5 @@ fn write_identity(dtype: DType, fill: &Fill, targets: &mut [Vec<u8>]) -> Result<
     }
     let packed = Strided::contiguous(&fill.region.extent);
     let runs = Runs::between(dtype, &packed, &fill.target_box)?;
-    Ok(runs.copy(&value, &mut targets[fill.target])?)
+    Ok(runs.copy(&value, target(targets, fill.target)?)?)
 }

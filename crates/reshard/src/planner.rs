@@ -4,6 +4,7 @@ mod balance;
 mod copies;
 mod reductions;
 
+use balance::Candidate;
 use cairn_sharding::{Region, TensorSpec};
 
 use crate::{
@@ -150,16 +151,16 @@ impl Work<'_> {
     /// The transfer of a part of an atom from a rank that is one of its holders.
     fn transfer(
         &self,
-        (source, holder): (usize, usize),
+        sender: Candidate,
         targets: Vec<usize>,
         atom: &Atom,
         region: &Region,
     ) -> Result<Transfer, Error> {
         Ok(Transfer {
-            source,
+            source: sender.rank,
             targets,
             len_bytes: self.len_bytes(region)?,
-            source_box: clipped(&atom.holders[holder].part, region).local,
+            source_box: clipped(&atom.holders[sender.holder].part, region).local,
             target_box: clipped(&atom.target, region).local,
             region: region.clone(),
         })

@@ -15,37 +15,32 @@ pub(crate) fn group(source: &TensorSpec, actions: Vec<Action>) -> Vec<Step> {
             joined.join(source, target);
         }
     }
-    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut parts: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
-    for action in actions {
-        parts
-            .entry(joined.first(action.rank()))
-            .or_default()
-            .push(action);
-    }
+    let mut parts: BTreeMap<usize, (Vec<usize>, Vec<Action>)> = BTreeMap::new();
     for rank in joined.ranks() {
-        members.entry(joined.first(rank)).or_default().push(rank);
+        parts.entry(joined.first(rank)).or_default().0.push(rank);
+    }
+    for action in actions {
+        let first = joined.first(action.rank());
+        let (ranks, part) = parts.entry(first).or_default();
+        part.push(action);
+        if ranks.is_empty() {
+            ranks.push(first);
+        }
     }
     let mut steps: Vec<Step> = Vec::new();
-    let mut quiet: BTreeMap<Collective, usize> = BTreeMap::new();
-    for (first, actions) in parts {
+    for (first, (ranks, actions)) in parts {
         let collective = Collective::of(&actions, uses_all(source, first, &actions));
-        let ranks = members.remove(&first).unwrap_or_else(|| vec![first]);
-        match quiet.get(&collective) {
-            Some(&step) if ranks.len() == 1 => {
-                steps[step].ranks.extend(ranks);
-                steps[step].actions.extend(actions);
+        let alike = |step: &&mut Step| collective.moves_nothing() && step.collective == collective;
+        match steps.iter_mut().find(alike) {
+            Some(step) => {
+                step.ranks.extend(ranks);
+                step.actions.extend(actions);
             }
-            _ => {
-                if ranks.len() == 1 {
-                    quiet.insert(collective, steps.len());
-                }
-                steps.push(Step {
-                    collective,
-                    ranks,
-                    actions,
-                });
-            }
+            None => steps.push(Step {
+                collective,
+                ranks,
+                actions,
+            }),
         }
     }
     steps

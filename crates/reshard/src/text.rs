@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Collective, Plan, Step};
+use crate::{Plan, Step};
 
 /// How many ranks of a step are named.
 const NAMED_RANKS: usize = 8;
@@ -32,7 +32,7 @@ impl fmt::Display for Step {
         let plural = if count == 1 { "" } else { "s" };
         write!(f, "{} over {count} rank{plural} ", self.collective)?;
         fmt_ranks(f, &self.ranks)?;
-        if matches!(self.collective, Collective::Local | Collective::Slice) {
+        if self.collective.moves_nothing() {
             return f.write_str(": nothing moves");
         }
         let cost = self.cost();

@@ -51,12 +51,7 @@ impl Sharding {
             .parts()
             .filter_map(|part| {
                 let shared = part.region.intersect(region)?;
-                let mut wanted = part.local;
-                for dim in 0..shape.len() {
-                    wanted.offset[dim] += shared.offset[dim] - part.region.offset[dim];
-                }
-                wanted.extent = shared.extent;
-                Some(wanted)
+                Some(shared.translated(&part.region.offset, &part.local.offset))
             })
             .collect();
         let next = |at| {
@@ -77,21 +72,25 @@ impl Sharding {
     }
 }
 
-/// The steps from a position along a dim's axes to the shards that meet a range of the dim, ascending
-/// within each group.
+/// The steps from a position along a dim's axes to the shards that meet a range of the dim.
 fn dim_positions(mesh: &Mesh, dim: &DimSharding, len: usize, wanted: Range<usize>) -> Vec<usize> {
-    let mut steps = Vec::new();
-    let groups = meeting(len, dim.groups, &wanted);
-    for group in groups {
-        collect_steps(
-            mesh,
-            &dim.axes,
-            chunk(len, dim.groups, group),
-            &wanted,
-            0,
-            &mut steps,
-        );
+    let groups = meeting(&(0..len), dim.groups, &wanted).map(|group| chunk(len, dim.groups, group));
+    let mut found: Vec<(usize, Range<usize>)> = groups.map(|group| (0, group)).collect();
+    for &axis in &dim.axes {
+        let size = mesh.axis_size(axis);
+        let cut = |(step, range): (usize, Range<usize>)| {
+            let parts = meeting(&range, size, &wanted);
+            parts.map(move |index| {
+                (
+                    step + index * mesh.stride(axis),
+                    subrange(range.clone(), size, index),
+                )
+            })
+        };
+        found = found.into_iter().flat_map(cut).collect();
     }
+    // Several groups may lead to one shard.
+    let mut steps: Vec<usize> = found.into_iter().map(|(step, _)| step).collect();
     if dim.groups > 1 {
         steps.sort_unstable();
         steps.dedup();
@@ -99,40 +98,12 @@ fn dim_positions(mesh: &Mesh, dim: &DimSharding, len: usize, wanted: Range<usize
     steps
 }
 
-fn collect_steps(
-    mesh: &Mesh,
-    axes: &[usize],
-    range: Range<usize>,
-    wanted: &Range<usize>,
-    step: usize,
-    steps: &mut Vec<usize>,
-) {
-    let Some((&axis, inner)) = axes.split_first() else {
-        steps.push(step);
-        return;
-    };
-    let inside = wanted.start.saturating_sub(range.start)
-        ..wanted.end.min(range.end).saturating_sub(range.start);
-    let size = mesh.axis_size(axis);
-    for index in meeting(range.len(), size, &inside) {
-        let step = step + index * mesh.stride(axis);
-        collect_steps(
-            mesh,
-            inner,
-            subrange(range.clone(), size, index),
-            wanted,
-            step,
-            steps,
-        );
-    }
-}
-
-/// The parts of `0..len` that meet a non-empty range inside it.
-fn meeting(len: usize, parts: usize, wanted: &Range<usize>) -> Range<usize> {
-    match chunk_len(len, parts) {
-        0 => 0..0,
-        chunk => wanted.start / chunk..wanted.end.div_ceil(chunk),
-    }
+/// Which parts of `range` meet `wanted`, if the two meet.
+fn meeting(range: &Range<usize>, parts: usize, wanted: &Range<usize>) -> Range<usize> {
+    let chunk = chunk_len(range.len(), parts).max(1);
+    let first = wanted.start.saturating_sub(range.start) / chunk;
+    let last = wanted.end.min(range.end) - range.start;
+    first..last.div_ceil(chunk)
 }
 
 /// Which part of `0..len`, cut along each axis, holds an element: its step from the start, and its range.

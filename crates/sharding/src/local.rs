@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use cairn_tensor::{Strided, row_major_strides};
+use cairn_tensor::Strided;
 
 use crate::{
-    DimSharding, LocalBox, Mesh, Piece, Region, Sharding, chunk, flat, piece::shifted,
+    DimSharding, LocalBox, Mesh, Piece, Region, Sharding, chunk, flat, piece::placed,
     split::subrange,
 };
 
@@ -54,11 +54,6 @@ impl Local {
     /// The number of elements of the local tensor before it is cut flat.
     pub(crate) fn len(&self) -> usize {
         cairn_tensor::element_count(&self.shape).expect("no larger than the tensor")
-    }
-
-    /// The elements of the local tensor the rank keeps.
-    fn kept(&self) -> Range<usize> {
-        self.flat.clone().unwrap_or(0..self.len())
     }
 
     /// The shape of the rank's buffer.
@@ -111,45 +106,19 @@ impl Local {
 
     /// The boxes the rank keeps, and where they lie in its buffer.
     pub(crate) fn boxes(&self) -> Vec<LocalBox> {
-        let kept = self.kept();
-        let strides = row_major_strides(&self.shape);
-        let place = |part: &Part, local: Region| {
-            let first: usize = local
-                .offset
-                .iter()
-                .zip(&strides)
-                .map(|(at, by)| at * by)
-                .sum();
-            let inner: Vec<usize> = local
-                .offset
-                .iter()
-                .zip(&part.local.offset)
-                .map(|(at, from)| at - from)
-                .collect();
-            let extent = local.extent.clone();
-            LocalBox {
-                region: shifted(
-                    Region {
-                        offset: inner,
-                        extent,
-                    },
-                    &part.region.offset,
-                ),
-                local: Strided {
-                    offset: first - kept.start,
-                    shape: local.extent,
-                    strides: strides.clone(),
-                },
-            }
-        };
+        let kept = self.flat.clone().unwrap_or(0..self.len());
+        let buffer = Strided::contiguous(&self.shape);
         let runs = flat::boxes(&self.shape, kept.clone());
-        self.parts()
-            .flat_map(|part| {
-                let runs = runs.iter().filter_map(|run| run.intersect(&part.local));
-                let boxes: Vec<_> = runs.map(|run| place(&part, run)).collect();
-                boxes
-            })
-            .collect()
+        let mut boxes = Vec::new();
+        for part in self.parts() {
+            for run in runs.iter().filter_map(|run| run.intersect(&part.local)) {
+                boxes.push(LocalBox {
+                    local: placed(&buffer, &run, kept.start).expect("a box of the local tensor"),
+                    region: run.translated(&part.local.offset, &part.region.offset),
+                });
+            }
+        }
+        boxes
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, str::FromStr};
 
-use cairn_tensor::{Strided, row_major_strides};
+use cairn_tensor::Strided;
 
 use crate::{Error, Region, flat};
 
@@ -56,48 +56,31 @@ impl Piece {
     /// There is one box, or at most `2 * ndim - 1` for a flat range; none if the piece is empty.
     pub fn boxes(&self) -> Vec<LocalBox> {
         let range = self.range();
-        let strides = row_major_strides(&self.region.extent);
+        let buffer = Strided::contiguous(&self.region.extent);
+        let origin = vec![0; self.region.ndim()];
         let place = |part: Region| {
-            let first: usize = part
-                .offset
-                .iter()
-                .zip(&strides)
-                .map(|(at, by)| at * by)
-                .sum();
-            let local = Strided {
-                offset: first - range.start,
-                shape: part.extent.clone(),
-                strides: strides.clone(),
-            };
-            let region = shifted(part, &self.region.offset);
-            LocalBox { region, local }
+            let local = placed(&buffer, &part, range.start)?;
+            let region = part.translated(&origin, &self.region.offset);
+            Some(LocalBox { region, local })
         };
-        if range.is_empty() {
-            return Vec::new();
-        }
         let parts = flat::boxes(&self.region.extent, range.clone());
-        parts.into_iter().map(place).collect()
+        parts.into_iter().filter_map(place).collect()
     }
 }
 
-/// The same box, further along in each dim.
-pub(crate) fn shifted(mut region: Region, by: &[usize]) -> Region {
-    for (offset, by) in region.offset.iter_mut().zip(by) {
-        *offset += by;
-    }
-    region
+/// Where a box of a buffer lies if only its elements from `start` on are kept.
+pub(crate) fn placed(buffer: &Strided, part: &Region, start: usize) -> Option<Strided> {
+    let mut local = buffer.region(&part.offset, &part.extent)?;
+    local.offset -= start;
+    Some(local)
 }
 
 impl LocalBox {
     /// The part of the box that lies in `region`, or `None` if nothing does.
     pub fn clip(&self, region: &Region) -> Option<LocalBox> {
         let region = self.region.intersect(region)?;
-        let inner: Vec<usize> = region
-            .offset
-            .iter()
-            .zip(&self.region.offset)
-            .map(|(inner, outer)| inner - outer)
-            .collect();
+        let inner = region.offset.iter().zip(&self.region.offset);
+        let inner: Vec<usize> = inner.map(|(inner, outer)| inner - outer).collect();
         let local = self.local.region(&inner, &region.extent)?;
         Some(LocalBox { region, local })
     }

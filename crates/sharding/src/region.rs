@@ -6,7 +6,8 @@ use crate::Error;
 
 /// A box in a tensor: where it starts and how far it reaches in each dim.
 ///
-/// It prints as `offset:extent` for each dim; the region of a scalar prints as nothing.
+/// It prints as `offset:extent` for each dim; the region of a scalar prints as nothing. Both lists have
+/// an entry for each dim; methods may panic where they do not.
 ///
 /// ```
 /// use cairn_sharding::Region;
@@ -77,7 +78,8 @@ impl Region {
         if !self.meets(other) {
             return None;
         }
-        let offset: Vec<usize> = zip_max(&self.offset, &other.offset);
+        let offset = self.offset.iter().zip(&other.offset);
+        let offset: Vec<usize> = offset.map(|(&a, &b)| a.max(b)).collect();
         let extent = (0..self.ndim())
             .map(|dim| self.end(dim).min(other.end(dim)) - offset[dim])
             .collect();
@@ -120,10 +122,14 @@ impl Region {
         region.extent[dim] = extent;
         region
     }
-}
 
-fn zip_max(left: &[usize], right: &[usize]) -> Vec<usize> {
-    left.iter().zip(right).map(|(&a, &b)| a.max(b)).collect()
+    /// The same box after a move of its surroundings from one place to another.
+    pub(crate) fn translated(mut self, from: &[usize], to: &[usize]) -> Region {
+        for (offset, (from, to)) in self.offset.iter_mut().zip(from.iter().zip(to)) {
+            *offset = (*offset - from).saturating_add(*to);
+        }
+        self
+    }
 }
 
 impl fmt::Display for Region {

@@ -123,10 +123,7 @@ pub fn covering_lists(shape: Vec<usize>) -> impl Strategy<Value = Listed> {
         // One more rank with a part that need not agree with the cuts.
         if let Some((dim, at)) = extra {
             let whole = Piece::whole(Region::whole(&shape));
-            by_rank.insert(
-                5,
-                cut_piece(&whole, dim, at, false).split_off(0)[..1].to_vec(),
-            );
+            by_rank.insert(5, vec![cut_piece(&whole, dim, at, false).swap_remove(0)]);
         }
         Listed::new(by_rank)
     })

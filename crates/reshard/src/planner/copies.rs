@@ -11,12 +11,6 @@ use crate::{
     atoms::{Atom, Shard},
 };
 
-/// A box that some ranks need and do not have.
-struct Demand<'a> {
-    atom: &'a Atom,
-    targets: Vec<usize>,
-}
-
 impl Planner {
     /// Plans copies: local ones where a rank has what it needs, the rest by who holds it.
     pub(super) fn copy(
@@ -25,45 +19,37 @@ impl Planner {
         shards: &[Shard],
         actions: &mut Vec<Action>,
     ) -> Result<(), Error> {
-        let mut demands: BTreeMap<Vec<usize>, Vec<Demand<'_>>> = BTreeMap::new();
+        let mut requests: BTreeMap<Vec<usize>, Vec<Request<'_>>> = BTreeMap::new();
         for shard in shards {
-            let targets = work.value_ranks(shard);
-            let own: Vec<_> = targets.iter().map(|&rank| work.leader_of(rank)).collect();
+            let own_leader = |rank| (rank, work.leader_of(rank));
+            let targets: Vec<_> = work
+                .value_ranks(shard)
+                .into_iter()
+                .map(own_leader)
+                .collect();
             for atom in &shard.atoms {
                 let leaders = atom.holders.iter().map(|holder| work.leader(holder.rank));
                 let leaders: Vec<usize> = leaders.collect();
-                let mut missing = Vec::new();
-                for (&rank, own) in targets.iter().zip(&own) {
-                    match leaders.iter().position(|leader| Some(*leader) == *own) {
-                        None => missing.push(rank),
-                        Some(holder) => {
-                            let copy =
-                                work.transfer((rank, holder), vec![rank], atom, atom.region())?;
-                            actions.push(Action::Copy(copy));
-                        }
-                    }
-                }
+                let missing = copy_locally(work, atom, &leaders, &targets, actions)?;
                 if !missing.is_empty() {
-                    let targets = missing;
-                    demands
-                        .entry(leaders)
-                        .or_default()
-                        .push(Demand { atom, targets });
+                    let request = |target| Request { atom, target };
+                    let missing = missing.into_iter().map(request);
+                    requests.entry(leaders).or_default().extend(missing);
                 }
             }
         }
-        for (leaders, demands) in demands {
-            self.send(work, &leaders, &demands, actions)?;
+        for (leaders, requests) in requests {
+            self.send(work, &leaders, requests, actions)?;
         }
         Ok(())
     }
 
-    /// Divides demands between the ranks that hold them all.
+    /// Divides requests between the ranks that can serve them all.
     fn send(
         &mut self,
         work: &Work<'_>,
         leaders: &[usize],
-        demands: &[Demand<'_>],
+        requests: Vec<Request<'_>>,
         actions: &mut Vec<Action>,
     ) -> Result<(), Error> {
         let replicas = leaders.iter().enumerate().flat_map(|(holder, &leader)| {
@@ -71,19 +57,11 @@ impl Planner {
             ranks.map(move |rank| Candidate { rank, holder })
         });
         let candidates: Vec<Candidate> = replicas.collect();
-        let requests = demands.iter().flat_map(|demand| {
-            let request = |&target| Request {
-                atom: demand.atom,
-                target,
-            };
-            demand.targets.iter().map(request)
-        });
         for (near, requests) in self.by_node(&candidates, requests) {
-            let serving = |candidate: &&Candidate| {
-                near.is_none_or(|near| self.node(candidate.rank) == Some(near))
-            };
-            let candidates = candidates.iter().filter(serving).copied().collect();
-            let messages = self.divide(work, candidates, &requests)?;
+            let serves = |rank| near.is_none() || self.node(rank) == near;
+            let serving = candidates.iter().copied();
+            let serving = serving.filter(|candidate| serves(candidate.rank)).collect();
+            let messages = self.divide(work, serving, &requests)?;
             for group in messages.chunk_by(Message::same_sending) {
                 let Message {
                     sender,
@@ -92,8 +70,7 @@ impl Planner {
                     ..
                 } = &group[0];
                 let targets = group.iter().map(|message| message.target).collect();
-                let transfer =
-                    work.transfer((sender.rank, sender.holder), targets, atom, region)?;
+                let transfer = work.transfer(*sender, targets, atom, region)?;
                 actions.push(Action::Copy(transfer));
             }
         }
@@ -105,7 +82,7 @@ impl Planner {
     fn by_node<'a>(
         &self,
         candidates: &[Candidate],
-        requests: impl Iterator<Item = Request<'a>>,
+        requests: Vec<Request<'a>>,
     ) -> BTreeMap<Option<usize>, Vec<Request<'a>>> {
         let mut nodes: Vec<Option<usize>> = candidates
             .iter()
@@ -120,4 +97,27 @@ impl Planner {
         }
         groups
     }
+}
+
+/// Copies an atom within the ranks that hold it, and gives back those that do not.
+fn copy_locally(
+    work: &Work<'_>,
+    atom: &Atom,
+    leaders: &[usize],
+    targets: &[(usize, Option<usize>)],
+    actions: &mut Vec<Action>,
+) -> Result<Vec<usize>, Error> {
+    let mut missing = Vec::new();
+    for &(rank, own_leader) in targets {
+        let holder = leaders
+            .iter()
+            .position(|&leader| Some(leader) == own_leader);
+        let Some(holder) = holder else {
+            missing.push(rank);
+            continue;
+        };
+        let copy = work.transfer(Candidate { rank, holder }, vec![rank], atom, atom.region())?;
+        actions.push(Action::Copy(copy));
+    }
+    Ok(missing)
 }

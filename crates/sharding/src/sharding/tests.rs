@@ -168,3 +168,13 @@ fn a_sharded_scalar_is_held_by_the_first_part() {
     assert_eq!(counts, [1, 0, 0, 0]);
     assert_eq!(spec.pieces(0).len(), 1);
 }
+
+#[test]
+fn interleaved_parts_that_touch_are_one_piece() {
+    let mesh = Mesh::new([("one", 1), ("tp", 2)]).unwrap();
+    for (text, pieces) in [("u8[6@one/3]", 1), ("u8[6@tp/3]", 3), ("u8[1@tp/3]", 1)] {
+        let spec = TensorSpec::parse(&mesh, text).unwrap();
+        assert_eq!(spec.pieces(0).len(), pieces, "{text}");
+        assert_eq!(spec.local_boxes(0).len(), pieces, "{text}");
+    }
+}
