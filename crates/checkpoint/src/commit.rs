@@ -76,7 +76,9 @@ impl Attempt {
             if writer == 0 || waited >= takeover || waited >= timeout {
                 let missing = self.missing_writers(store)?;
                 if missing.is_empty() {
-                    return self.commit(store);
+                    let committed = self.commit(store);
+                    return committed
+                        .inspect_err(|error| self.report_failure(store, writer, error));
                 }
                 if waited >= timeout {
                     return Err(Error::WritersMissing {
@@ -170,6 +172,10 @@ impl Attempt {
 
     /// Tells the other writers that this one gave up. Best effort: on a full disk they find out by their deadline.
     pub(crate) fn report_failure(&self, store: &dyn Store, writer: usize, error: &Error) {
+        // That the step is taken, the others see for themselves.
+        if matches!(error, Error::StepTaken { .. }) {
+            return;
+        }
         let failure = Failure {
             writer,
             message: chain(error),
