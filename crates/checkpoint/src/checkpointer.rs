@@ -137,8 +137,11 @@ impl Checkpointer {
             }
         }
         let attempt = self.attempt(&inner, step, options);
-        attempt.refuse_committed(self.store.as_ref())?;
+        // Counted even if refused: all ranks must give the next attempt the same name.
         *inner.started.entry(step).or_default() += 1;
+        let (store, rank) = (self.store.as_ref(), self.world.rank());
+        let refused = attempt.refuse_committed(store);
+        refused.inspect_err(|error| attempt.report_failure(store, rank, error))?;
         let captured = self.capture(&mut inner, attempt, state, options, started);
         let (saving, thread) = captured?;
         inner.current = Some((saving.clone(), thread));
