@@ -59,6 +59,14 @@ pub enum Error {
         /// The attempt that holds it.
         attempt: String,
     },
+    /// Another launch with the same session name has begun to save this step.
+    #[error("step {step} was begun by another launch that is also called `{session}`")]
+    SessionReused {
+        /// The step.
+        step: u64,
+        /// The name both launches have.
+        session: String,
+    },
     /// Not every writer delivered in time.
     #[error("step {step} is waiting for writers {} since {} s", list(missing), waited.as_secs())]
     WritersMissing {
@@ -169,6 +177,9 @@ impl Error {
             Error::PreviousSave { source, .. } => return source.hint(),
             Error::Keys(problems) => return problems.hint(),
             Error::StepTaken { .. } => "save another step, or pass `replace` to put this save in its place".into(),
+            Error::SessionReused { .. } => {
+                "nothing was committed; give every launch its own session name, such as a job id with its restart count".into()
+            }
             Error::WritersMissing { .. } => {
                 "nothing was committed and older steps are untouched; look at those ranks' logs. If they finished after all, `cairn verify --finish` completes the save".into()
             }

@@ -112,7 +112,7 @@ pub(crate) fn capture(
 impl Job {
     /// Writes what is left, then commits. Failures are told to the other writers.
     pub(crate) fn run(self, draining: Option<Draining>) -> Result<SaveReport, Error> {
-        let result = self.write_part(draining);
+        let result = self.write_part(draining).map_err(|e| self.explain(e));
         if let Err(error) = &result {
             self.attempt
                 .report_failure(self.store.as_ref(), self.world.rank(), error);
@@ -134,6 +134,20 @@ impl Job {
         };
         tracing::info!(step = report.step, rank = self.world.rank(), bytes, elapsed_ms = %report.committed.as_millis(), "checkpoint committed");
         Ok(report)
+    }
+
+    /// An attempt's objects are created once, by one launch: if one is there already, two launches have the same name.
+    fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::Store {
+                source: cairn_store::Error::AlreadyExists { .. },
+                ..
+            } => Error::SessionReused {
+                step: self.attempt.step,
+                session: self.world.session().to_string(),
+            },
+            error => error,
+        }
     }
 
     /// Makes this writer's data durable and puts its part. Returns the bytes of its file.
