@@ -101,11 +101,12 @@ fn run(
         .collect();
     let next = AtomicUsize::new(0);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let longest = work.iter().map(|(_, chunk)| chunk.len).max();
     let most = MAX_LOAD_BUFFER_BYTES / crate::pool::CHUNK_BYTES;
     thread::scope(|scope| {
         for _ in 0..options.threads.clamp(1, most).min(work.len()) {
             scope.spawn(|| {
-                let mut buffer = AlignedBuffer::new(crate::pool::CHUNK_BYTES);
+                let mut buffer = AlignedBuffer::new(longest.unwrap_or(0));
                 while let Some((file, chunk)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let bytes = &mut buffer[..chunk.len];
                     let done = read_chunk(file, chunk, bytes, wanted, bands, options.verify);

@@ -143,7 +143,8 @@ fn check_bytes(
         Err(error) => return report.keep(error),
     };
     let crcs = file.crcs.as_deref().unwrap_or_default();
-    let mut buffer = AlignedBuffer::new(CHUNK_BYTES);
+    let len = usize::try_from(file.reader.len()).unwrap_or(usize::MAX);
+    let mut buffer = AlignedBuffer::new(len.min(CHUNK_BYTES));
     let blocks_per_chunk = CHUNK_BYTES / BLOCK_BYTES;
     for (index, chunk_crcs) in crcs.chunks(blocks_per_chunk).enumerate() {
         let offset = index as u64 * CHUNK_BYTES as u64;
