@@ -46,7 +46,7 @@ impl Attempt {
 
     /// Refuses a step that is committed already, unless it is to be replaced.
     pub(crate) fn refuse_committed(&self, store: &dyn Store) -> Result<(), Error> {
-        match committed_attempt(store, self.step)? {
+        match self.committed(store)? {
             Some(attempt) if self.if_committed == IfCommitted::Refuse => Err(Error::StepTaken {
                 step: self.step,
                 attempt,
@@ -119,9 +119,19 @@ impl Attempt {
         }
     }
 
+    /// The attempt that `COMMIT` names. A damaged one that is to be replaced names none.
+    fn committed(&self, store: &dyn Store) -> Result<Option<String>, Error> {
+        match committed_attempt(store, self.step) {
+            Err(error) if error.is_damage() && self.if_committed == IfCommitted::Replace => {
+                Ok(None)
+            }
+            result => result,
+        }
+    }
+
     /// Whether `COMMIT` names this attempt.
     fn is_committed(&self, store: &dyn Store) -> Result<bool, Error> {
-        match committed_attempt(store, self.step)? {
+        match self.committed(store)? {
             None => Ok(false),
             Some(attempt) if attempt == self.name => Ok(true),
             Some(_) if self.if_committed == IfCommitted::Replace => Ok(false),
