@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::Action;
 
-/// Bytes and messages of a plan or a step.
+/// Bytes and messages of a plan or a step; sums that are too large stay at the largest number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
     /// Bytes that go from one rank to another.
@@ -28,13 +28,17 @@ impl Cost {
             if let Action::Copy(transfer) = action
                 && transfer.is_local()
             {
-                cost.local_bytes += transfer.len_bytes;
+                cost.local_bytes = cost.local_bytes.saturating_add(transfer.len_bytes);
             }
             for (source, target, len_bytes) in action.messages() {
-                cost.moved_bytes += len_bytes;
+                cost.moved_bytes = cost.moved_bytes.saturating_add(len_bytes);
                 cost.messages += 1;
-                *sent.entry(source).or_default() += len_bytes;
-                *received.entry(target).or_default() += len_bytes;
+                for total in [
+                    sent.entry(source).or_default(),
+                    received.entry(target).or_default(),
+                ] {
+                    *total = total.saturating_add(len_bytes);
+                }
             }
         }
         cost.max_sent_bytes = sent.into_values().max().unwrap_or(0);

@@ -21,8 +21,11 @@ impl Load {
     /// Notes a message; a local copy is none.
     pub(crate) fn add(&mut self, source: usize, target: usize, len_bytes: usize) {
         if source != target {
-            *self.sent.entry(source).or_default() += len_bytes;
-            *self.received.entry(target).or_default() += len_bytes;
+            let sent = self.sent.entry(source).or_default();
+            let received = self.received.entry(target).or_default();
+            for total in [sent, received] {
+                *total = total.saturating_add(len_bytes);
+            }
         }
     }
 }

@@ -51,3 +51,20 @@ fn a_plan_for_a_thousand_ranks_is_linear_in_them() {
         );
     }
 }
+
+#[test]
+fn the_largest_tensors_do_not_overflow() {
+    let largest = usize::MAX;
+    let mesh = ["dp=4", "dp=4"];
+    for [source, target] in [
+        ["| at(dp=0)", ""],
+        ["", "| at(dp=3)"],
+        ["| flat(dp)", ""],
+        ["| sum(dp)", ""],
+        ["| at(dp=0)", "| flat(dp)"],
+    ] {
+        let text = [source, target].map(|suffix| format!("u8[{largest} {suffix}]"));
+        let plan = planned(mesh, [&text[0], &text[1]]);
+        assert!(plan.to_string().contains("moved in"));
+    }
+}

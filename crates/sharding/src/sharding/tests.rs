@@ -178,3 +178,27 @@ fn interleaved_parts_that_touch_are_one_piece() {
         assert_eq!(spec.local_boxes(0).len(), pieces, "{text}");
     }
 }
+
+#[test]
+fn the_largest_tensors_are_cut_without_overflow() {
+    for text in [
+        "u8[18446744073709551615@tp+dp]",
+        "u8[3, 6148914691236517205@tp/7]",
+        "u8[3, 6148914691236517205 | flat(tp+dp)]",
+        "u8[3, 6148914691236517205@tp/7 | flat(dp)]",
+        "u8[0, 18446744073709551615@tp, 18446744073709551615 | flat(dp)]",
+    ] {
+        let spec = TensorSpec::parse(&mesh(), text).unwrap();
+        let whole = crate::Region::whole(spec.shape());
+        let leaders = (0..8).filter(|&rank| spec.replica(rank).unwrap().index == 0);
+        let held: usize = leaders.map(|rank| spec.local_element_count(rank)).sum();
+        assert_eq!(held, whole.element_count(), "{text}");
+        for rank in 0..8 {
+            let boxes = spec.local_boxes(rank);
+            let held: usize = boxes.iter().map(|part| part.region.element_count()).sum();
+            assert_eq!(held, spec.local_element_count(rank), "{text}");
+            assert_eq!(spec.pieces(rank).is_empty(), held == 0);
+        }
+        assert_eq!(spec.cells_overlapping(&whole).is_empty(), whole.is_empty());
+    }
+}
