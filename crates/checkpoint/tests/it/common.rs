@@ -1,8 +1,8 @@
 //! States of many ranks made from whole tensors, so that every load can be compared with what it should give.
 
 use cairn_checkpoint::{
-    Checkpoint, Checkpointer, Error, LoadOptions, LoadReport, Options, SaveOptions, SaveReport,
-    State, Target, World,
+    Checkpoint, Checkpointer, Error, IfCommitted, LoadOptions, LoadReport, Options, SaveOptions,
+    SaveReport, Saving, Source, State, Target, World, load, verify,
 };
 use cairn_sharding::{Mesh, TensorSpec};
 use cairn_store::Store;
@@ -87,10 +87,27 @@ impl Model {
         save: &SaveOptions,
     ) -> Vec<Result<SaveReport, Arc<Error>>> {
         let worlds = World::threads(self.world());
+        self.launch(store, &worlds, step, save, &quick())
+    }
+
+    /// Saves with one thread for each of `worlds`, which need not be every rank, and waits for all.
+    pub(crate) fn launch(
+        &self,
+        store: &Arc<dyn Store>,
+        worlds: &[World],
+        step: u64,
+        save: &SaveOptions,
+        options: &Options,
+    ) -> Vec<Result<SaveReport, Arc<Error>>> {
         thread::scope(|scope| {
             let ranks: Vec<_> = worlds
-                .into_iter()
-                .map(|world| scope.spawn(|| self.save_rank(store, world, step, save)))
+                .iter()
+                .map(|world| {
+                    scope.spawn(|| {
+                        let run = checkpointer(store, world, options);
+                        self.save_from(&run, world.rank(), step, save)
+                    })
+                })
                 .collect();
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
         })
@@ -103,11 +120,31 @@ impl Model {
         step: u64,
         save: &SaveOptions,
     ) -> Result<SaveReport, Arc<Error>> {
-        let rank = world.rank();
-        let run = Checkpointer::with_options(store.clone(), world, quick());
+        let run = checkpointer(store, &world, &quick());
+        self.save_from(&run, world.rank(), step, save)
+    }
+
+    /// Saves `rank`'s state by a checkpointer that has a past, and waits.
+    pub(crate) fn save_from(
+        &self,
+        run: &Checkpointer,
+        rank: usize,
+        step: u64,
+        save: &SaveOptions,
+    ) -> Result<SaveReport, Arc<Error>> {
+        self.start(run, rank, step, save).map_err(Arc::new)?.wait()
+    }
+
+    /// Starts to save `rank`'s state.
+    pub(crate) fn start(
+        &self,
+        run: &Checkpointer,
+        rank: usize,
+        step: u64,
+        save: &SaveOptions,
+    ) -> Result<Saving, Error> {
         let local = self.local(rank);
-        let state = self.state(rank, &local);
-        run.save(step, &state, save).map_err(Arc::new)?.wait()
+        run.save(step, &self.state(rank, &local), save)
     }
 
     pub(crate) fn save_ok(&self, store: &Arc<dyn Store>, step: u64) {
@@ -116,9 +153,9 @@ impl Model {
         }
     }
 
-    /// Loads the checkpoint as `target` lays it out, all ranks together, and compares every byte.
-    pub(crate) fn assert_loads_as(&self, checkpoint: &Checkpoint, target: &Specs) -> LoadReport {
-        let (report, memory) = load_as(checkpoint, target, &LoadOptions::default()).unwrap();
+    /// Loads from `source` as `target` lays it out, all ranks together, and compares every byte.
+    pub(crate) fn assert_loads_as(&self, source: &dyn Source, target: &Specs) -> LoadReport {
+        let (report, memory) = load_as(source, target, &LoadOptions::default()).unwrap();
         for ((name, rank), bytes) in memory {
             let expected = cut(&target[&name], rank, &self.whole[&name]);
             assert_eq!(
@@ -133,13 +170,20 @@ impl Model {
     pub(crate) fn assert_loads(&self, checkpoint: &Checkpoint) {
         self.assert_loads_as(checkpoint, &self.specs);
     }
+
+    /// Every byte on disk is as it was written, and every rank gets back what it saved.
+    pub(crate) fn assert_whole(&self, checkpoint: &Checkpoint) {
+        let report = verify(checkpoint, 1.0, &|_| {}).unwrap();
+        assert!(report.damage.is_empty(), "{:?}", report.damage);
+        self.assert_loads(checkpoint);
+    }
 }
 
 type Memory = BTreeMap<(String, usize), Vec<u8>>;
 
 /// Loads every rank's part of every tensor.
 pub(crate) fn load_as(
-    checkpoint: &Checkpoint,
+    source: &dyn Source,
     specs: &Specs,
     options: &LoadOptions,
 ) -> Result<(LoadReport, Memory), Error> {
@@ -157,7 +201,7 @@ pub(crate) fn load_as(
         .iter_mut()
         .map(|((name, rank), bytes)| Target::new(name, &specs[name], *rank, bytes).unwrap())
         .collect();
-    let report = checkpoint.load(targets, options)?;
+    let report = load(source, targets, options)?;
     Ok((report, memory))
 }
 
@@ -209,6 +253,85 @@ pub(crate) fn quick() -> Options {
         takeover: Duration::from_secs(5),
         ..Options::default()
     }
+}
+
+/// Deadlines in milliseconds for tests in which somebody does not come.
+pub(crate) fn deadlines(commit_timeout_ms: u64, takeover_ms: u64) -> Options {
+    Options {
+        commit_timeout: Duration::from_millis(commit_timeout_ms),
+        takeover: Duration::from_millis(takeover_ms),
+        capture_threads: 1,
+        ..Options::default()
+    }
+}
+
+pub(crate) fn checkpointer(
+    store: &Arc<dyn Store>,
+    world: &World,
+    options: &Options,
+) -> Checkpointer {
+    Checkpointer::with_options(store.clone(), world.clone(), options.clone())
+}
+
+/// Does the same on every rank at once.
+pub(crate) fn together<T: Send>(
+    ranks: &[Checkpointer],
+    act: impl Fn(&Checkpointer, usize) -> T + Sync,
+) -> Vec<T> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = ranks
+            .iter()
+            .enumerate()
+            .map(|(rank, run)| {
+                scope.spawn({
+                    let act = &act;
+                    move || act(run, rank)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
+/// Save options that put a committed step's successor in its place.
+pub(crate) fn replace() -> SaveOptions {
+    SaveOptions {
+        if_committed: IfCommitted::Replace,
+        ..SaveOptions::default()
+    }
+}
+
+/// The newest good step, with nothing passed over.
+pub(crate) fn latest(store: &Arc<dyn Store>) -> Checkpoint {
+    let run = Checkpointer::new(store.clone(), World::single());
+    let latest = run.latest().unwrap();
+    assert!(latest.skipped.is_empty(), "{:?}", latest.skipped);
+    latest.checkpoint
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text = format!("{text}: {source}");
+        cause = source.source();
+    }
+    text
+}
+
+/// Another disk with the same objects.
+pub(crate) fn copy_of(store: &dyn Store) -> cairn_store::Memory {
+    let copy = cairn_store::Memory::new();
+    for meta in store.list("").unwrap() {
+        let bytes = store.get(&meta.key).unwrap();
+        copy.put(&meta.key, &bytes, cairn_store::PutMode::Create)
+            .unwrap();
+    }
+    copy
 }
 
 pub(crate) fn memory() -> Arc<dyn Store> {

@@ -1,5 +1,13 @@
-//! Whole-engine tests of saving, committing and loading.
+//! Whole-engine tests of saving, committing and loading, in good times and bad.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod common;
+mod crash;
+mod damage;
 mod edges;
+mod errors;
+mod race;
+mod retention;
+mod rewrite;
 mod roundtrip;

@@ -12,7 +12,7 @@ fn dtypes() -> impl Strategy<Value = DType> {
 }
 
 /// The same tensors in two layouts.
-fn pairs() -> impl Strategy<Value = (Specs, Specs)> {
+pub(crate) fn pairs() -> impl Strategy<Value = (Specs, Specs)> {
     let tensor = (dtypes(), cairn_sharding::testing::shapes()).prop_flat_map(|(dtype, shape)| {
         let make = move |shape: Vec<usize>| {
             distributions(shape.clone()).prop_map(move |distribution| {
