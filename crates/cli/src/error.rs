@@ -3,6 +3,7 @@
 use cairn::checkpoint::Error as CheckpointError;
 use cairn::formats::Error as FormatError;
 use cairn::{checkpoint, formats, reshard, sharding, store, tensor};
+use std::sync::Arc;
 
 /// How a command ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,8 +78,8 @@ pub(crate) enum Error {
     Output(#[source] std::io::Error),
     #[error("cannot read the answer")]
     Input(#[source] std::io::Error),
-    #[error("`cairn demo` is not built yet")]
-    NotBuilt,
+    #[error(transparent)]
+    Saving(#[from] Arc<checkpoint::Error>),
     /// The reader of our output went away; not a failure.
     #[error("stdout is closed")]
     ClosedPipe,

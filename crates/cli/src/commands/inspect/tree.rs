@@ -134,6 +134,14 @@ mod tests {
     fn numbers_are_in_order_chains_are_folded_and_a_name_may_be_a_prefix() {
         let names = ["h.10.w", "h.2.w", "h.2", "a.b.c", "", "x..y"];
         let tensors: Vec<Tensor> = names.iter().map(|name| tensor(name)).collect();
-        insta::assert_snapshot!(text(&tensors, Paint(false)), @"");
+        insta::assert_snapshot!(text(&tensors, Paint(false)), @"
+                 u8[1]  1 B
+        a.b.c    u8[1]  1 B
+        h
+        ├─ 2     u8[1]  1 B
+        │  └─ w  u8[1]  1 B
+        └─ 10.w  u8[1]  1 B
+        x..y     u8[1]  1 B
+        ");
     }
 }
