@@ -85,7 +85,7 @@ fn sharded() -> Step {
     }
 }
 
-/// The same tensors, each as `text` says of its shape, on `mesh`.
+/// Tensors on one mesh, each by name and text.
 fn on(mesh: &str, tensors: &[(&str, &str)]) -> Specs {
     let mesh = mesh.parse().unwrap();
     let parse = |text| TensorSpec::parse(&mesh, text).unwrap();
