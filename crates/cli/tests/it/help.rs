@@ -1,0 +1,112 @@
+//! What `--help` says.
+
+use crate::fixture::{Place, check};
+
+#[test]
+fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
+    check!(Place::empty().cairn(&["--help"]), @"
+    exit code 0
+    ----- stdout
+    Inspects, checks and rearranges the checkpoints of large models.
+
+    PATH is a run folder (its newest whole step is used), a step folder such as `runs/7b/step-00012000`, a Hugging Face model folder, or one `.safetensors` file.
+
+    Usage: cairn [OPTIONS] <COMMAND>
+
+    Commands:
+      inspect      Show what a checkpoint or model contains
+      ls           List the steps of a run and the state of each
+      verify       Check that what is stored is what was saved
+      reshard      Write a checkpoint or model again, laid out for another mesh
+      convert      Write a checkpoint as a Hugging Face model
+      plan         Show what a save, a load or a move would do
+      cat          Print values of a tensor, reading only their bytes
+      prune        Delete old steps of a run
+      demo         Watch Cairn save, crash, recover and reshard on this machine
+      completions  Print the completions of a shell
+      help         Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+      -V, --version
+              Print version
+
+    Output:
+          --json
+              Print one JSON object instead of text; `docs/cli.md` names its fields
+
+      -q, --quiet
+              Hide notes, warnings and progress
+
+      -v, --verbose
+              Tell on stderr what is being done
+
+          --no-progress
+              Hide progress bars
+
+          --color <WHEN>
+              When to use colour
+              
+              [default: auto]
+              [possible values: auto, always, never]
+
+          --trace <FILE>
+              When done, write everything that happened to FILE, one JSON object a line
+
+    Exit codes:
+      0  done, or yes
+      1  refused, or the two sides differ
+      2  wrong usage, or an error
+      3  damaged
+      4  incomplete: never committed
+
+    Examples:
+      cairn inspect runs/7b                     what the newest checkpoint contains
+      cairn ls runs/7b                          every step, and whether it is whole
+      cairn verify runs/7b --read-data=10%      check a tenth of all bytes
+      cairn cat runs/7b 'lm_head.weight[0, :8]' a few values, reading only their bytes
+    ----- stderr
+    ");
+}
+
+#[test]
+fn every_verb_has_examples_in_its_help() {
+    let place = Place::empty();
+    let verbs = [
+        "inspect",
+        "ls",
+        "verify",
+        "reshard",
+        "convert",
+        "plan save",
+        "plan load",
+        "plan reshard",
+        "cat",
+        "prune",
+        "demo",
+        "completions",
+    ];
+    for verb in verbs {
+        let args: Vec<&str> = verb.split(' ').chain(["--help"]).collect();
+        let help = place.cairn(&args);
+        assert!(help.starts_with("exit code 0"), "{help}");
+        assert!(
+            help.contains(&format!("Examples:\n  cairn {verb}")),
+            "{help}"
+        );
+    }
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = Place::empty().output(&["completions", shell]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            script.contains("reshard") && output.status.success(),
+            "{shell}"
+        );
+    }
+}

@@ -1,0 +1,16 @@
+//! The `cairn` command as a user sees it: stdout, stderr and exit code of every verb, and of the usual mistakes.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make, damage and read the files of a temporary folder"
+)]
+
+mod fixture;
+mod help;
+mod inspect;
+mod mistakes;
+mod output;
+mod plan;
+mod prune;
+mod steps;
+mod write;
