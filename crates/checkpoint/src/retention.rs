@@ -95,6 +95,8 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<(), Error> {
     for folder in &plan.leftovers {
         delete_folder(store, folder)?;
     }
+    // What dead writers left half-written is in no listing.
+    store.sweep("").doing(|| "sweep the run".into())?;
     Ok(())
 }
 
