@@ -96,6 +96,9 @@ impl Error {
             Error::Checkpoint(CheckpointError::StepTaken { .. }) => {
                 "choose another step with `--step`, or put this one in its place with `--replace`".into()
             }
+            Error::Checkpoint(CheckpointError::NothingUsable { .. }) => {
+                "`cairn ls` shows every step and what is wrong with it".into()
+            }
             Error::Checkpoint(error) => return error.hint(),
             Error::Format(error) => return error.hint(),
             Error::Reshard(error) => return error.hint(),
@@ -124,7 +127,9 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Error::ClosedPipe => Exit::Done,
-            Error::TargetTaken { .. } | Error::NotConfirmed { .. } => Exit::Differs,
+            Error::TargetTaken { .. } | Error::SamePlace { .. } | Error::NotConfirmed { .. } => {
+                Exit::Differs
+            }
             Error::Format(FormatError::Header { .. } | FormatError::Index { .. }) => Exit::Damaged,
             Error::Checkpoint(error) => exit_of(error),
             _ => Exit::Failed,

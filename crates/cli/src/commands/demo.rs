@@ -117,7 +117,7 @@ fn story(store: &Arc<dyn Store>, bytes: f64, printer: &Printer) -> Result<Outcom
 fn train(store: &Arc<dyn Store>, model: &Model) -> Result<(Duration, Duration, String), Error> {
     let worlds = World::threads(model.mesh.size());
     let barrier = Barrier::new(worlds.len());
-    let ranks: Vec<Result<(Duration, Duration, Option<String>), Error>> = thread::scope(|scope| {
+    let ranks: Vec<Result<RankStory, Error>> = thread::scope(|scope| {
         let start = |world| scope.spawn(|| rank(store, model, world, &barrier));
         let running: Vec<_> = worlds.into_iter().map(start).collect();
         let joined = running.into_iter().map(|rank| rank.join());
@@ -127,12 +127,20 @@ fn train(store: &Arc<dyn Store>, model: &Model) -> Result<(Duration, Duration, S
     });
     let (mut stall, mut saving, mut refused) = (Duration::ZERO, Duration::ZERO, None);
     for rank in ranks {
-        let (stalled, committed, said) = rank?;
-        stall = stall.max(stalled);
-        saving = saving.max(committed);
-        refused = refused.or(said);
+        let rank = rank?;
+        stall = stall.max(rank.stall);
+        saving = saving.max(rank.committed);
+        refused = refused.or(rank.refused);
     }
     Ok((stall, saving, refused.unwrap_or_default()))
+}
+
+/// What one rank saw.
+#[derive(Debug)]
+struct RankStory {
+    stall: Duration,
+    committed: Duration,
+    refused: Option<String>,
 }
 
 /// The life of one rank.
@@ -141,7 +149,7 @@ fn rank(
     model: &Model,
     world: World,
     barrier: &Barrier,
-) -> Result<(Duration, Duration, Option<String>), Error> {
+) -> Result<RankStory, Error> {
     let rank = world.rank();
     let mut options = Options {
         capture_threads: 1,
@@ -161,8 +169,13 @@ fn rank(
     let memory = model.trained(rank, LOST_STEP);
     let report = saving.wait()?;
     barrier.wait();
+    let mut story = RankStory {
+        stall,
+        committed: report.committed,
+        refused: None,
+    };
     if rank == LOST_RANK {
-        return Ok((stall, report.committed, None));
+        return Ok(story);
     }
     options.commit_timeout = PATIENCE;
     let run = Checkpointer::with_options(store.clone(), world, options);
@@ -171,8 +184,8 @@ fn rank(
         &model.state(rank, &memory)?,
         &SaveOptions::default(),
     )?;
-    let said = saving.wait().err().map(|error| error.to_string());
-    Ok((stall, report.committed, said))
+    story.refused = saving.wait().err().map(|error| error.to_string());
+    Ok(story)
 }
 
 /// Loads the newest good step on another mesh, all ranks together.

@@ -74,6 +74,16 @@ pub(crate) fn run(args: &Verify, printer: &Printer) -> Result<Exit, Error> {
             size(report.checked_bytes)
         ));
     }
+    if report.exit() == Exit::Incomplete {
+        let finish = if args.finish {
+            ""
+        } else {
+            "`--finish` commits what lacks only its commit; "
+        };
+        printer.note(&format!(
+            "{finish}`cairn prune --incomplete` deletes what crashed saves left"
+        ));
+    }
     Ok(report.exit())
 }
 
@@ -83,7 +93,7 @@ fn check_model(model: &ModelSource) -> Step {
     Step {
         files: files.len(),
         len_bytes: files.iter().map(|file| file.len_bytes).sum(),
-        ..Step::new(None, "whole")
+        ..Step::new(None, "complete")
     }
 }
 
@@ -141,7 +151,7 @@ fn bytes_of(run: &Arc<dyn Store>, steps: &[u64]) -> u64 {
 
 fn describe(step: u64, state: StepState) -> Result<Step, Error> {
     let (state, report) = match state {
-        StepState::Whole(_, report) => ("whole", report),
+        StepState::Whole(_, report) => ("complete", report),
         StepState::Damaged(_, report) => ("damaged", report),
         StepState::Incomplete(attempts) => {
             return Ok(Step {
@@ -177,7 +187,7 @@ impl Report {
         let mut table = Table::new(&["", "", ""]);
         for step in &self.steps {
             let style = match step.state {
-                "whole" => Style::Green,
+                "complete" => Style::Green,
                 "damaged" => Style::Red,
                 _ => Style::Yellow,
             };
@@ -193,19 +203,7 @@ impl Report {
                 table.row(vec!["".into(), "".into(), problem.as_str().into()]);
             }
         }
-        let mut text = table.render(paint);
-        let lost = self
-            .steps
-            .iter()
-            .filter(|step| step.state == "incomplete")
-            .count();
-        if lost > 0 {
-            let hint = paint.text(Style::Cyan, "hint:");
-            text.push_str(&format!(
-                "\n{hint} `--finish` commits what lacks only its commit; `cairn prune --incomplete` deletes what crashed saves left\n"
-            ));
-        }
-        text
+        table.render(paint)
     }
 }
 

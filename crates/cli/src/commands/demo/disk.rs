@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-const CHUNK: u64 = 8 << 20;
+const CHUNK_BYTES: usize = 8 << 20;
+const CHUNK: u64 = CHUNK_BYTES as u64;
 const KEY: &str = "ceiling";
 
 /// Bytes per second of plain large transfers, durable when writing.
@@ -43,7 +44,7 @@ fn in_parallel(
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let mut buffer = AlignedBuffer::new(CHUNK as usize);
+                let mut buffer = AlignedBuffer::new(CHUNK_BYTES);
                 buffer.fill(7);
                 loop {
                     let offset = next.fetch_add(CHUNK, Ordering::Relaxed);
