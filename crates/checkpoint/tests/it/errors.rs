@@ -286,7 +286,9 @@ fn bytes_damaged_on_the_way_are_caught() {
 
 const ROOT: &str = "CAIRN_CHECKPOINT_TEST_ROOT";
 
-/// Runs an ignored test of this file on a small disk mounted for it alone. Where none can be mounted, there is nothing to run.
+/// Runs an ignored test of this file on a small disk mounted for it alone.
+///
+/// Where none can be mounted there is nothing to run, and a store with rules has to do.
 fn run_on_disk(options: &str, test: &str) {
     let place = tempfile::tempdir().unwrap();
     let mount =
@@ -297,15 +299,10 @@ fn run_on_disk(options: &str, test: &str) {
         .args(["--exact", &format!("errors::{test}"), "--ignored"])
         .env(ROOT, place.path())
         .output();
-    let printed = output.map_or_else(
-        |error| error.to_string(),
-        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
-    );
-    if printed.contains("running 1 test") {
-        assert!(printed.contains("test result: ok. 1 passed"), "{printed}");
-    } else {
-        println!("no disk can be mounted here: {printed}");
-    }
+    let Ok(output) = output else { return };
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let ran = printed.contains("running 1 test");
+    assert!(!ran || output.status.success(), "{printed}");
 }
 
 /// The disk that was mounted for this process.

@@ -185,7 +185,7 @@ fn attempts_that_were_replaced_are_leftovers() {
     assert!(plan_later(&store, &last(1), HOUR / 2).leftovers.is_empty());
     let plan = plan_later(&store, &last(1), 2 * HOUR);
     let folder = format!("{}/{}", step_folder(1), old.manifest().attempt);
-    assert_eq!(plan.leftovers, [folder.clone()]);
+    assert_eq!(plan.leftovers, [folder.as_str()]);
     prune(store.as_ref(), &plan).unwrap();
     assert!(store.list(&folder).unwrap().is_empty());
     new.assert_whole(&latest(&store));
