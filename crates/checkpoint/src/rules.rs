@@ -68,19 +68,25 @@ impl ShardRules {
     /// # Errors
     /// [`Error::Placement`] if a rule for exactly this name names more dims than the tensor has.
     pub fn sharding(&self, name: &str, ndim: usize) -> Result<Sharding, Error> {
-        let Some(rule) = self.rules.iter().find(|rule| rule.pattern.matches(name)) else {
+        self.sharding_of(&[name], ndim)
+    }
+
+    /// How the tensor that has all these names is cut.
+    fn sharding_of(&self, names: &[&str], ndim: usize) -> Result<Sharding, Error> {
+        let matches = |rule: &&ShardRule| names.iter().any(|name| rule.pattern.matches(name));
+        let Some(rule) = self.rules.iter().find(matches) else {
             return Ok(Sharding::replicated(&self.mesh, ndim));
         };
         if rule.sharding.dims().len() <= ndim || rule.pattern.is_exact() {
             return Ok(rule.sharding.clone());
         }
         shortened(&rule.sharding, ndim).map_err(|source| Error::Placement {
-            name: name.to_string(),
+            name: names.join("`, `"),
             source,
         })
     }
 
-    /// The layout of every tensor of `source`; names that are only another name of a tensor are left out.
+    /// The layout of every tensor of `source`, by its first name. A rule may match any of a tensor's names.
     ///
     /// # Errors
     /// [`Error::Placement`] if a tensor cannot be cut as its rule says.
@@ -91,7 +97,12 @@ impl ShardRules {
             let Some(stored) = source.find(name).filter(|_| !aliases.contains_key(name)) else {
                 continue;
             };
-            let sharding = self.sharding(name, stored.shape.len())?;
+            let others = aliases.iter().filter(|(_, of)| *of == name);
+            let names: Vec<&str> = others
+                .map(|(alias, _)| alias.as_str())
+                .chain([name])
+                .collect();
+            let sharding = self.sharding_of(&names, stored.shape.len())?;
             let spec = TensorSpec::new(stored.dtype, stored.shape, sharding);
             let spec = spec.map_err(|source| Error::Placement {
                 name: name.to_string(),

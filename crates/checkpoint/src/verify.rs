@@ -224,8 +224,9 @@ impl Unfinished {
             (0, _) => format!("attempt `{}` has no parts", self.attempt),
             (_, true) => format!("attempt `{}` has all parts but no COMMIT", self.attempt),
             (world, false) => format!(
-                "attempt `{}` lacks the parts of writers {} of {world}",
+                "attempt `{}` has {} of {world} parts, not those of writers {}",
                 self.attempt,
+                world - self.missing.len(),
                 list(&self.missing)
             ),
         }
