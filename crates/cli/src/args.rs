@@ -10,6 +10,9 @@ use crate::units::parse_percent;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
+A PATH is a run (its newest whole step is used), a step such as runs/7b/step-00012000,
+a Hugging Face model folder, or one .safetensors file.
+
 Exit codes:
   0  done, or yes
   1  refused, or the two sides differ
@@ -24,11 +27,8 @@ Examples:
   cairn cat runs/7b 'lm_head.weight[0, :8]' a few values, reading only their bytes";
 
 /// Inspects, checks and rearranges the checkpoints of large models.
-///
-/// PATH is a run folder (its newest whole step is used), a step folder such as `runs/7b/step-00012000`, a Hugging Face model
-/// folder, or one `.safetensors` file.
 #[derive(Debug, Parser)]
-#[command(name = "cairn", version, after_help = EXIT_CODES, max_term_width = 110)]
+#[command(name = "cairn", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -7,6 +7,7 @@ use crate::printer::Printer;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{plural, size};
 use cairn::checkpoint::retention::{Keep, PrunePlan, plan, prune};
+use cairn::checkpoint::step_folder;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -86,9 +87,11 @@ impl Report {
 
     fn what_goes(&self) -> String {
         let steps = plural(self.remove.len(), "step");
-        let what = match self.leftovers.len() {
-            0 => steps,
-            count => format!("{steps} and {}", plural(count, "leftover attempt")),
+        let attempts = plural(self.leftovers.len(), "attempt");
+        let what = match (self.remove.is_empty(), self.leftovers.is_empty()) {
+            (_, true) => steps,
+            (true, false) => attempts,
+            (false, false) => format!("{steps} and {attempts}"),
         };
         format!("{what}, {}", size(self.freed_bytes))
     }
@@ -103,9 +106,17 @@ impl Report {
             .keep
             .iter()
             .map(|(step, why)| (*step, Style::Green, "keep", why.clone()));
+        // Of a step that was never committed, what goes is listed below.
+        let goes = |step: u64| {
+            let folder = step_folder(step) + "/";
+            self.leftovers
+                .iter()
+                .any(|leftover| leftover.starts_with(&folder))
+        };
         let skip = self
             .unusable
             .iter()
+            .filter(|(step, _)| !goes(**step))
             .map(|(step, why)| (*step, Style::Yellow, "leave", why.clone()));
         let mut rows: Vec<_> = remove.chain(keep).chain(skip).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.0));
@@ -113,11 +124,11 @@ impl Report {
         for (step, style, verb, why) in rows {
             table.row(vec![cell(style, verb), step.to_string().into(), why.into()]);
         }
-        let mut text = table.render(paint);
         for folder in &self.leftovers {
-            text.push_str(&format!("{}  {folder}\n", paint.text(Style::Red, "remove")));
+            let verb = cell(Style::Red, "remove");
+            table.row(vec![verb, "".into(), folder.as_str().into()]);
         }
-        text
+        table.render(paint)
     }
 
     fn text(&self, paint: Paint) -> String {

@@ -7,9 +7,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
     check!(Place::empty().cairn(&["--help"]), @"
     exit code 0
     ----- stdout
-    Inspects, checks and rearranges the checkpoints of large models.
-
-    PATH is a run folder (its newest whole step is used), a step folder such as `runs/7b/step-00012000`, a Hugging Face model folder, or one `.safetensors` file.
+    Inspects, checks and rearranges the checkpoints of large models
 
     Usage: cairn [OPTIONS] <COMMAND>
 
@@ -27,33 +25,19 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       help         Print this message or the help of the given subcommand(s)
 
     Options:
-      -h, --help
-              Print help (see a summary with '-h')
-
-      -V, --version
-              Print version
+      -h, --help     Print help
+      -V, --version  Print version
 
     Output:
-          --json
-              Print one JSON object instead of text; `docs/cli.md` names its fields
+          --json          Print one JSON object instead of text; `docs/cli.md` names its fields
+      -q, --quiet         Hide notes, warnings and progress
+      -v, --verbose       Tell on stderr what is being done
+          --no-progress   Hide progress bars
+          --color <WHEN>  When to use colour [default: auto] [possible values: auto, always, never]
+          --trace <FILE>  When done, write everything that happened to FILE, one JSON object a line
 
-      -q, --quiet
-              Hide notes, warnings and progress
-
-      -v, --verbose
-              Tell on stderr what is being done
-
-          --no-progress
-              Hide progress bars
-
-          --color <WHEN>
-              When to use colour
-              
-              [default: auto]
-              [possible values: auto, always, never]
-
-          --trace <FILE>
-              When done, write everything that happened to FILE, one JSON object a line
+    A PATH is a run (its newest whole step is used), a step such as runs/7b/step-00012000,
+    a Hugging Face model folder, or one .safetensors file.
 
     Exit codes:
       0  done, or yes

@@ -7,7 +7,7 @@ fn a_run_shows_its_newest_step() {
     check!(Place::with_run().cairn(&["inspect", "run"]), @"
     exit code 0
     ----- stdout
-    format      cairn, version 1
+    format      Cairn checkpoint, version 1
     step        20 (latest)
     saved       [TIME] ([AGE] ago) by cairn 0.1.0
     files       4 files, 18.9 KiB, 4 writers
@@ -38,7 +38,7 @@ fn a_step_a_folder_and_a_file_are_told_apart() {
     check!(place.cairn(&["inspect", "hf"]), @"
     exit code 0
     ----- stdout
-    format      hugging face
+    format      Hugging Face model
     files       1 file, 8.9 KiB
     tensors     9, 2.28 k elements, 4.9 KiB
     side files  config.json
@@ -59,7 +59,7 @@ fn a_step_a_folder_and_a_file_are_told_apart() {
         place.json(&["inspect", "hf/model.safetensors"])["format"],
         "safetensors"
     );
-    assert_eq!(place.json(&["inspect", "hf/"])["format"], "hugging face");
+    assert_eq!(place.json(&["inspect", "hf/"])["format"], "hf");
 }
 
 #[test]
@@ -71,15 +71,15 @@ fn the_tree_lists_every_tensor() {
     model
     ├─ layers
     │  ├─ 0
-    │  │  ├─ experts        f32[4, 2, 6]  192 B  tp, -, -
-    │  │  └─ q_proj.weight  f32[8, 6]  192 B  tp, dp
+    │  │  ├─ experts        f32[4, 2, 6]    192 B  tp, -, -
+    │  │  └─ q_proj.weight  f32[8, 6]       192 B  tp, dp
     │  └─ 1
-    │     ├─ experts        f32[4, 2, 6]  192 B  tp, -, -
-    │     └─ q_proj.weight  f32[8, 6]  192 B  tp, dp
-    └─ norm.weight          f32[8]  32 B  replicated
+    │     ├─ experts        f32[4, 2, 6]    192 B  tp, -, -
+    │     └─ q_proj.weight  f32[8, 6]       192 B  tp, dp
+    └─ norm.weight          f32[8]           32 B  replicated
     optimizer
-    ├─ exp_avg              f32[30]  120 B  - | flat(dp)
-    └─ step                 i64[]  8 B  replicated
+    ├─ exp_avg              f32[30]         120 B  - | flat(dp)
+    └─ step                 i64[]             8 B  replicated
     ----- stderr
     ");
 }
@@ -93,7 +93,7 @@ fn a_tensor_of_two_dims_is_drawn() {
     tensor    model.layers.0.q_proj.weight
     type      f32[8, 6], 192 B
     sharding  tp, dp on mesh dp=2,tp=2
-    held      4 shards, each by 1 rank
+    held as   4 shards, 1 rank each
 
       0            3            6
     0 ┌────────────┬────────────┐
@@ -120,7 +120,7 @@ fn replicas_are_shown_in_the_drawing() {
     tensor    lm_head.weight
     type      bf16[64, 16], 2.0 KiB
     sharding  tp, - on mesh dp=2,tp=2
-    held      2 shards, each by 2 ranks
+    held as   2 shards, 2 ranks each
 
        0            16
      0 ┌────────────┐
@@ -155,7 +155,7 @@ fn a_tensor_of_one_dim_is_drawn_as_a_row() {
     tensor    model.norm.weight
     type      f32[8], 32 B
     sharding  tp on mesh tp=4
-    held      4 shards, each by 1 rank
+    held as   4 shards, 1 rank each
 
     0            2            4            6            8
     ┌────────────┬────────────┬────────────┬────────────┐
@@ -194,13 +194,27 @@ fn many_shards_are_abbreviated() {
     ----- stdout
     tensor    model.embed.weight
     type      bf16[64, 16], 2.0 KiB
-    sharding  replicated on mesh dp=16,tp=8
-    held      1 shard, each by 128 ranks
+    sharding  dp, tp on mesh dp=16,tp=8
+    held as   128 shards, 1 rank each
 
-       0            16
-     0 ┌────────────┐
-       │ 0-127      │
-    64 └────────────┘
+       0            2            4            6                14           16
+     0 ┌────────────┬────────────┬────────────┬────────────┬───┬────────────┐
+       │ 0          │ 1          │ 2          │ 3          │ ⋯ │ 7          │
+     4 ├────────────┼────────────┼────────────┼────────────┼───┼────────────┤
+       │ 8          │ 9          │ 10         │ 11         │ ⋯ │ 15         │
+     8 ├────────────┼────────────┼────────────┼────────────┼───┼────────────┤
+       │ 16         │ 17         │ 18         │ 19         │ ⋯ │ 23         │
+    12 ├────────────┼────────────┼────────────┼────────────┼───┼────────────┤
+       │ 24         │ 25         │ 26         │ 27         │ ⋯ │ 31         │
+    16 ├────────────┼────────────┼────────────┼────────────┼───┼────────────┤
+       │ 32         │ 33         │ 34         │ 35         │ ⋯ │ 39         │
+    20 ├────────────┼────────────┼────────────┼────────────┼───┼────────────┤
+       │ 40         │ 41         │ 42         │ 43         │ ⋯ │ 47         │
+       ├────────────┼────────────┼────────────┼────────────┼───┼────────────┤
+       │ ⋮          │ ⋮          │ ⋮          │ ⋮          │ ⋯ │ ⋮          │
+    60 ├────────────┼────────────┼────────────┼────────────┼───┼────────────┤
+       │ 120        │ 121        │ 122        │ 123        │ ⋯ │ 127        │
+    64 └────────────┴────────────┴────────────┴────────────┴───┴────────────┘
     ");
 }
 
@@ -213,7 +227,7 @@ fn flat_pieces_and_more_dims_are_listed() {
     tensor    optimizer.exp_avg
     type      f32[30], 120 B
     sharding  - | flat(dp) on mesh dp=2,tp=2
-    held      2 shards, each by 2 ranks
+    held as   2 shards, 2 ranks each
 
     RANKS  HOLD
     0,1    [:] elements 0:15
@@ -230,7 +244,7 @@ fn flat_pieces_and_more_dims_are_listed() {
     tensor    model.layers.1.experts
     type      f32[4, 2, 6], 192 B
     sharding  tp, -, - on mesh dp=2,tp=2
-    held      2 shards, each by 2 ranks
+    held as   2 shards, 2 ranks each
 
     RANKS  HOLD
     0,2    [0:2, :, :]
@@ -247,7 +261,7 @@ fn flat_pieces_and_more_dims_are_listed() {
     tensor    optimizer.step
     type      i64[], 8 B
     sharding  replicated on mesh dp=2,tp=2
-    held      1 shard, each by 4 ranks
+    held as   1 shard, 4 ranks
 
     RANKS  HOLD
     0-3    []

@@ -1,5 +1,6 @@
 //! The `cairn` command as a user sees it: stdout, stderr and exit code of every verb, and of the usual mistakes.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(
     clippy::disallowed_methods,
     reason = "tests make, damage and read the files of a temporary folder"

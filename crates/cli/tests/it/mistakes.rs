@@ -83,6 +83,8 @@ fn a_step_that_was_never_committed() {
     ----- stdout
     ----- stderr
     error: `file://[DIR]/run` has no usable checkpoint
+
+    hint: `cairn ls` shows every step and what is wrong with it
     ");
 }
 

@@ -102,13 +102,12 @@ fn leftovers_go_and_every_step_stays() {
     check!(place.cairn(&["prune", "run", "--incomplete", "0s", "--yes"]), @"
     exit code 0
     ----- stdout
-    leave  40  never committed
-    keep   30  last
-    keep   20  last
-    keep   10  last
-    remove  step-00000040/[ATTEMPT]
+    keep    30  last
+    keep    20  last
+    keep    10  last
+    remove      step-00000040/[ATTEMPT]
 
-    deleted 0 steps and 1 leftover attempt, 21.4 KiB
+    deleted 1 attempt, 21.4 KiB
     ----- stderr
     ");
     assert_eq!(place.json(&["ls", "run"])["latest"], 30);

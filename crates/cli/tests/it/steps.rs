@@ -53,7 +53,7 @@ fn damaged_and_unfinished_steps_say_what_is_wrong() {
     ----- stdout
     STEP  AGE  STATE           SIZE  WRITERS  TAGS    NOTE
       40  [AGE]  incomplete  21.4 KiB        4          attempt `[ATTEMPT]` has all parts but no COMMIT
-      30  [AGE]  incomplete  20.9 KiB        4          attempt `[ATTEMPT]` lacks the parts of writers 2 of 4
+      30  [AGE]  incomplete  20.9 KiB        4          attempt `[ATTEMPT]` has 3 of 4 parts, not those of writers 2
       20  [AGE]  damaged     22.2 KiB        4          `step-00000020/[ATTEMPT]/00001.safetensors` is damaged: it has 5247 bytes, 5248 were written
       10  [AGE]  complete    22.2 KiB        4  latest
     4 steps, 1 complete, 86.7 KiB
@@ -69,8 +69,8 @@ fn the_structure_of_a_whole_run_is_checked() {
     check!(Place::with_run().cairn(&["verify", "run"]), @"
     exit code 0
     ----- stdout
-    step 10  whole  4 files, 18.9 KiB, structure checked
-    step 20  whole  4 files, 18.9 KiB, structure checked
+    step 10  complete  4 files, 18.9 KiB, structure checked
+    step 20  complete  4 files, 18.9 KiB, structure checked
     ----- stderr
     ");
 }
@@ -81,8 +81,8 @@ fn every_byte_is_read_on_request() {
     check!(place.cairn(&["verify", "run", "--read-data"]), @"
     exit code 0
     ----- stdout
-    step 10  whole  4 files, 18.9 KiB, 18.9 KiB read and compared
-    step 20  whole  4 files, 18.9 KiB, 18.9 KiB read and compared
+    step 10  complete  4 files, 18.9 KiB, 18.9 KiB read and compared
+    step 20  complete  4 files, 18.9 KiB, 18.9 KiB read and compared
     ----- stderr
     read 37.8 KiB in [SECONDS] s
     ");
@@ -100,7 +100,7 @@ fn a_wrong_byte_is_found_and_named() {
     check!(place.cairn(&["verify", "run/step-00000020"]), @"
     exit code 0
     ----- stdout
-    step 20  whole  4 files, 18.9 KiB, structure checked
+    step 20  complete  4 files, 18.9 KiB, structure checked
     ----- stderr
     ");
     check!(place.cairn(&["verify", "run/step-00000020", "--read-data"]), @"
@@ -119,31 +119,29 @@ fn unfinished_saves_are_finished_if_they_can_be() {
     check!(place.cairn(&["verify", "run"]), @"
     exit code 4
     ----- stdout
-    step 10  whole       4 files, 18.9 KiB, structure checked
-    step 20  whole       4 files, 18.9 KiB, structure checked
+    step 10  complete    4 files, 18.9 KiB, structure checked
+    step 20  complete    4 files, 18.9 KiB, structure checked
     step 30  incomplete  never committed
-                         attempt `[ATTEMPT]` lacks the parts of writers 2 of 4
+                         attempt `[ATTEMPT]` has 3 of 4 parts, not those of writers 2
     step 40  incomplete  never committed
                          attempt `[ATTEMPT]` has all parts but no COMMIT
-
-    hint: `--finish` commits what lacks only its commit; `cairn prune --incomplete` deletes what crashed saves left
     ----- stderr
+    `--finish` commits what lacks only its commit; `cairn prune --incomplete` deletes what crashed saves left
     ");
     check!(place.cairn(&["verify", "run", "--finish"]), @"
     exit code 4
     ----- stdout
-    step 10  whole       4 files, 18.9 KiB, structure checked
-    step 20  whole       4 files, 18.9 KiB, structure checked
+    step 10  complete    4 files, 18.9 KiB, structure checked
+    step 20  complete    4 files, 18.9 KiB, structure checked
     step 30  incomplete  never committed
-                         attempt `[ATTEMPT]` lacks the parts of writers 2 of 4
-    step 40  whole       now committed, 4 files, 18.9 KiB, structure checked
-
-    hint: `--finish` commits what lacks only its commit; `cairn prune --incomplete` deletes what crashed saves left
+                         attempt `[ATTEMPT]` has 3 of 4 parts, not those of writers 2
+    step 40  complete    now committed, 4 files, 18.9 KiB, structure checked
     ----- stderr
+    `cairn prune --incomplete` deletes what crashed saves left
     ");
     assert_eq!(
         place.json(&["verify", "run/step-00000040"])["steps"][0]["state"],
-        "whole"
+        "complete"
     );
 }
 
@@ -168,7 +166,7 @@ fn models_have_a_structure_to_check() {
     check!(place.cairn(&["verify", "hf", "--read-data"]), @"
     exit code 0
     ----- stdout
-    model  whole  1 file, 8.9 KiB, structure checked
+    model  complete  1 file, 8.9 KiB, structure checked
     ----- stderr
     warning: this format stores no checksums: only its structure was checked
     ");

@@ -47,7 +47,7 @@ fn a_checkpoint_is_laid_out_for_another_mesh() {
     check!(place.cairn(&["inspect", "new"]), @"
     exit code 0
     ----- stdout
-    format      cairn, version 1
+    format      Cairn checkpoint, version 1
     step        20 (latest)
     saved       [TIME] ([AGE] ago) by cairn 0.1.0
     files       3 files, 14.9 KiB, 3 writers
@@ -59,7 +59,7 @@ fn a_checkpoint_is_laid_out_for_another_mesh() {
     side files  config.json
 
     PATTERN                       COUNT  SHAPE      DTYPE  SHARDING       SIZE
-    lm_head.weight                    1  [64, 16]   bf16   replicated  2.0 KiB
+    lm_head.weight                    1  [64, 16]   bf16   -, tp       2.0 KiB
     model.layers.#.experts            2  [4, 2, 6]  f32    replicated    384 B
     model.layers.#.q_proj.weight      2  [8, 6]     f32    tp, -         384 B
     model.norm.weight                 1  [8]        f32    replicated     32 B
@@ -72,7 +72,7 @@ fn a_checkpoint_is_laid_out_for_another_mesh() {
     assert_eq!(values(&place, "run"), values(&place, "new"));
     assert_eq!(
         place.json(&["verify", "new", "--read-data"])["steps"][0]["state"],
-        "whole"
+        "complete"
     );
 }
 
@@ -89,9 +89,9 @@ fn a_dry_run_prints_the_files_and_writes_none() {
     memory       at most 1.1 GiB
 
     RANK  FILE               PIECES     SIZE
-       0  00000.safetensors       2  4.1 KiB
-       1  00001.safetensors       3  6.1 KiB
-       2  00002.safetensors       7  4.6 KiB
+       0  00000.safetensors       4  5.1 KiB
+       1  00001.safetensors       4  5.1 KiB
+       2  00002.safetensors       6  4.8 KiB
     ----- stderr
     ");
     assert!(!place.path("new").exists());
@@ -247,7 +247,7 @@ fn a_model_in_the_way_is_replaced_only_on_request() {
     assert!(place.output(&replace).status.success());
     assert!(!place.path("hf/model.safetensors").exists());
     check!(place.cairn(&["convert", "hf", "./hf", "--to", "hf", "--replace"]), @"
-    exit code 2
+    exit code 1
     ----- stdout
     ----- stderr
     error: source and target are both `./hf`

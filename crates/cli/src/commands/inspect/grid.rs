@@ -14,7 +14,7 @@ use crate::units::ranks;
 use std::collections::{BTreeSet, HashMap};
 
 /// The most rows and columns drawn; the middle of more is left out.
-const MAX_ROWS: usize = 12;
+const MAX_ROWS: usize = 8;
 const MAX_COLUMNS: usize = 6;
 /// The longest list of ranks in a box.
 const MAX_LABEL: usize = 14;

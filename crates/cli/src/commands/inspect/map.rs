@@ -128,9 +128,10 @@ impl Map {
             .unwrap_or(0);
         if copies > 0 {
             let shards = plural(self.shards.len(), "shard");
+            let each = if self.shards.len() == 1 { "" } else { " each" };
             facts.fact(
-                "held",
-                format!("{shards}, each by {}", plural(copies, "rank")),
+                "held as",
+                format!("{shards}, {}{each}", plural(copies, "rank")),
             );
         }
         facts.render(paint)

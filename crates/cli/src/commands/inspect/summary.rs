@@ -68,7 +68,7 @@ impl Summary {
                 checkpoint,
                 latest,
             } => common.of_checkpoint(run.as_ref(), checkpoint.manifest(), *latest),
-            Opened::Folder(model) => Ok(common.of_model("hugging face", model.model())),
+            Opened::Folder(model) => Ok(common.of_model("hf", model.model())),
             Opened::File(model) => Ok(common.of_model("safetensors", model.model())),
         }
     }
@@ -121,11 +121,12 @@ impl Summary {
 
     pub(super) fn text(&self, paint: Paint) -> String {
         let mut facts = Table::facts();
-        let version = match self.format {
-            "cairn" => format!("cairn, version {FORMAT_VERSION}"),
-            format => format.to_string(),
+        let format = match self.format {
+            "cairn" => format!("Cairn checkpoint, version {FORMAT_VERSION}"),
+            "hf" => "Hugging Face model".to_string(),
+            other => format!("{other} file"),
         };
-        facts.fact("format", cell(Style::Bold, version));
+        facts.fact("format", cell(Style::Bold, format));
         self.history(&mut facts);
         let mut files = vec![plural(self.files, "file"), size(self.len_bytes)];
         files.extend(self.writers.map(|writers| plural(writers, "writer")));

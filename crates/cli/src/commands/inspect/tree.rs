@@ -1,12 +1,9 @@
 //! Every tensor, as a tree over the parts of its name.
 
 use super::Tensor;
-use crate::table::{Paint, Style};
+use crate::table::{Paint, Style, Table, cell};
 use crate::units::size;
 use std::collections::BTreeMap;
-
-/// Facts stand in this column or further left, if names allow.
-const MAX_COLUMN: usize = 64;
 
 /// A part of a name: the tensor that ends here, and the parts that follow.
 #[derive(Debug, Default)]
@@ -36,12 +33,6 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A line before it is aligned.
-struct Line<'a> {
-    label: String,
-    tensor: Option<&'a Tensor>,
-}
-
 /// The tree as lines, each ended.
 pub(super) fn text(tensors: &[Tensor], paint: Paint) -> String {
     let mut root = Node::default();
@@ -52,23 +43,16 @@ pub(super) fn text(tensors: &[Tensor], paint: Paint) -> String {
         });
         node.tensor = Some(tensor);
     }
-    let mut lines = Vec::new();
+    let mut table = Table::new(&["", "", " ", ""]);
     for (part, child) in &root.children {
-        child.add_lines(part.text().to_string(), "", "", &mut lines);
+        child.add_to(&mut table, part.text().to_string(), "", "");
     }
-    let width = |line: &Line| line.label.chars().count();
-    let column = lines
-        .iter()
-        .map(width)
-        .filter(|width| *width <= MAX_COLUMN)
-        .max()
-        .unwrap_or(0);
-    lines.iter().map(|line| line.text(column, paint)).collect()
+    table.render(paint)
 }
 
-impl<'a> Node<'a> {
+impl Node<'_> {
     /// Adds this node and all below it. A chain without branches takes one line.
-    fn add_lines(&self, mut label: String, first: &str, rest: &str, lines: &mut Vec<Line<'a>>) {
+    fn add_to(&self, table: &mut Table, mut label: String, first: &str, rest: &str) {
         let mut node = self;
         while let (None, 1) = (node.tensor, node.children.len())
             && let Some((part, child)) = node.children.first_key_value()
@@ -76,42 +60,24 @@ impl<'a> Node<'a> {
             label = format!("{label}.{}", part.text());
             node = child;
         }
-        lines.push(Line {
-            label: format!("{first}{label}"),
-            tensor: node.tensor,
-        });
+        let mut row = vec![format!("{first}{label}").into()];
+        if let Some(tensor) = node.tensor {
+            row.push(format!("{}{:?}", tensor.dtype, tensor.shape).into());
+            row.push(size(tensor.len_bytes).into());
+            row.push(cell(
+                Style::Dim,
+                tensor.sharding.clone().unwrap_or_default(),
+            ));
+        }
+        table.row(row);
         for (index, (part, child)) in node.children.iter().enumerate() {
             let (branch, below) = match index + 1 == node.children.len() {
                 true => ("└─ ", "   "),
                 false => ("├─ ", "│  "),
             };
             let (first, rest) = (format!("{rest}{branch}"), format!("{rest}{below}"));
-            child.add_lines(part.text().to_string(), &first, &rest, lines);
+            child.add_to(table, part.text().to_string(), &first, &rest);
         }
-    }
-}
-
-impl Line<'_> {
-    fn text(&self, column: usize, paint: Paint) -> String {
-        let Some(tensor) = self.tensor else {
-            return format!("{}\n", self.label);
-        };
-        let gap = " ".repeat(column.saturating_sub(self.label.chars().count()));
-        let how = tensor
-            .sharding
-            .as_ref()
-            .map_or(String::new(), |how| format!("  {how}"));
-        let facts = format!(
-            "{}{:?}  {}",
-            tensor.dtype,
-            tensor.shape,
-            size(tensor.len_bytes)
-        );
-        format!(
-            "{}{gap}  {facts}{}\n",
-            self.label,
-            paint.text(Style::Dim, &how)
-        )
     }
 }
 
