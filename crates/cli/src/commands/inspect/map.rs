@@ -9,6 +9,7 @@ use crate::table::{Paint, Style, Table};
 use crate::units::{plural, ranks, size};
 use cairn::sharding::{Piece, Region, TensorSpec};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The most rows of a table.
@@ -201,7 +202,8 @@ fn shards(spec: &TensorSpec) -> Vec<Shard> {
         ranks: spec.replica_ranks(rank),
         pieces: spec.pieces(rank).iter().map(Held::new).collect(),
     };
-    cells.into_iter().map(|cell| shard(cell.rank)).collect()
+    let leaders: BTreeSet<usize> = cells.into_iter().map(|cell| cell.rank).collect();
+    leaders.into_iter().map(shard).collect()
 }
 
 impl Held {
