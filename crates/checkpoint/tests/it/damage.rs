@@ -38,7 +38,7 @@ impl Patient {
             .into_iter()
             .map(|meta| (meta.key.clone(), store.get(&meta.key).unwrap()))
             .collect();
-        assert_eq!(objects.len(), 3 * 2 + 2, "{objects:?}");
+        assert_eq!(objects.len(), 3 * 2 + 2);
         Self {
             store,
             model,
