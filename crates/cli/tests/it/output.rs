@@ -2,6 +2,7 @@
 
 use crate::fixture::{Place, check};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
@@ -99,4 +100,49 @@ fn a_closed_pipe_is_no_failure() {
         (child.wait().unwrap().code(), stderr.as_str()),
         (Some(0), "")
     );
+}
+
+/// The names of all fields, but not of those that are the user's own.
+fn fields(value: &Value, found: &mut BTreeSet<String>) {
+    const OWN: [&str; 5] = ["values", "aliases", "assets", "keep", "unusable"];
+    match value {
+        Value::Array(list) => list.iter().for_each(|value| fields(value, found)),
+        Value::Object(object) => {
+            for (name, value) in object {
+                found.insert(name.clone());
+                if !OWN.contains(&name.as_str()) {
+                    fields(value, found);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_every_verb_is_documented() {
+    let place = Place::with_model();
+    let mut found = BTreeSet::new();
+    let verbs = [
+        "inspect run --tree",
+        "inspect run --map optimizer.exp_avg",
+        "inspect hf",
+        "ls run",
+        "verify run --read-data",
+        "reshard run new --mesh tp=2 --dry-run",
+        "convert run out --to hf --dry-run",
+        "plan save run --mesh tp=2",
+        "plan load run --mesh tp=2",
+        "plan reshard run --mesh tp=2 --to-mesh tp=1",
+        "cat run model.norm.weight",
+        "prune run --keep-last 1 --dry-run",
+    ];
+    for verb in verbs {
+        let args: Vec<&str> = verb.split(' ').collect();
+        fields(&place.json(&args), &mut found);
+    }
+    let documentation = include_str!("../../../../docs/cli.md");
+    for field in found {
+        assert!(documentation.contains(&format!("`{field}`")), "{field}");
+    }
 }
