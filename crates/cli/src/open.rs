@@ -165,7 +165,10 @@ pub(crate) fn split(path: &str) -> (String, String) {
         Ok(absolute) if !is_url => absolute.to_str().unwrap_or(path).to_string(),
         _ => path.to_string(),
     };
-    let whole = whole.trim_end_matches('/');
+    let whole = match whole.trim_end_matches('/') {
+        "" if whole.starts_with('/') => return ("/".into(), String::new()),
+        trimmed => trimmed,
+    };
     match whole.rsplit_once('/') {
         Some(("", name)) => ("/".into(), name.into()),
         Some((parent, name)) => (parent.into(), name.into()),
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_root_and_nothing_have_no_name() {
-        assert_eq!(split("/").1, "");
-        assert_eq!(split("").1, "");
+        assert_eq!(split("/"), ("/".into(), "".into()));
+        assert_eq!(split(""), ("".into(), "".into()));
     }
 }

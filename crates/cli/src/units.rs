@@ -101,7 +101,6 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         clippy::cast_possible_truncation,
         reason = "the range was just checked"
     )]
-    #[expect(clippy::cast_sign_loss, reason = "the range was just checked")]
     Ok(bytes as u64)
 }
 

@@ -126,7 +126,7 @@ fn unfinished_saves_are_finished_if_they_can_be() {
     step 40  incomplete  never committed
                          attempt `[ATTEMPT]` has all parts but no COMMIT
     ----- stderr
-    `--finish` commits what lacks only its commit; `cairn prune --incomplete` deletes what crashed saves left
+    `--finish` commits saves that lack only their commit, `cairn prune --incomplete` deletes the rest
     ");
     check!(place.cairn(&["verify", "run", "--finish"]), @"
     exit code 4
