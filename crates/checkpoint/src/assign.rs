@@ -155,7 +155,7 @@ impl Assignment {
             match spec.distribution() {
                 Distribution::Listed(listed) => {
                     for (index, piece) in listed.pieces(rank).iter().enumerate() {
-                        let len_bytes = cut::piece_bytes(name, spec.dtype(), piece)?;
+                        let len_bytes = cut::piece_bytes(name, spec, piece)?;
                         items.push(Item {
                             tensor,
                             piece: piece.clone(),

@@ -12,7 +12,6 @@ use crate::layout::Layout;
 use cairn_formats::safetensors::{self, Entry};
 use cairn_sharding::{Piece, TensorSpec};
 use cairn_store::ALIGNMENT;
-use std::collections::HashSet;
 
 /// The header's string map, as PyTorch's tools expect it.
 const METADATA: [(&str, &str); 1] = [("format", "pt")];
@@ -27,13 +26,6 @@ pub(crate) struct Image {
 impl Image {
     /// The image of a file with these entries, which follow each other without gaps.
     pub(crate) fn new(entries: &[Entry]) -> Result<Self, Error> {
-        let mut seen = HashSet::new();
-        if let Some(twice) = entries.iter().find(|entry| !seen.insert(&entry.name)) {
-            return Err(Error::State {
-                name: twice.name.clone(),
-                reason: "is the name of a tensor and of a piece of another tensor".into(),
-            });
-        }
         let header = safetensors::encode(entries, &METADATA, ALIGNMENT).ok_or_else(|| {
             let count = entries.len();
             Error::State {

@@ -4,7 +4,7 @@ mod json;
 
 use crate::Error;
 use crate::checksum::hash64;
-use cairn_sharding::{Distribution, Listed, Sharding, TensorSpec};
+use cairn_sharding::{Distribution, Listed, Piece, Sharding, TensorSpec};
 use std::collections::BTreeMap;
 
 /// Names → tensors, in order of names, and the names that stand for another tensor.
@@ -143,8 +143,30 @@ impl Layout {
         Layout::new(held, aliases)
     }
 
+    /// Checks that no tensor has the name that a piece of another one would have in a file.
+    pub(crate) fn check_names(&self) -> Result<(), String> {
+        let looks_like_a_piece = |name: &str| {
+            let (of, piece) = name.rsplit_once('@')?;
+            let piece: Piece = piece.parse().ok()?;
+            let other = self.spec(self.names.binary_search_by(|n| n.as_str().cmp(of)).ok()?);
+            (piece.region.ndim() == other.shape().len()).then(|| of.to_string())
+        };
+        for name in &self.names {
+            if let Some(of) = looks_like_a_piece(name) {
+                return Err(format!(
+                    "`{name}` is what a piece of tensor `{of}` is called"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that each tensor can be saved by a world of `size` ranks.
     pub(crate) fn check_world(&self, size: usize) -> Result<(), Error> {
+        self.check_names().map_err(|reason| Error::State {
+            name: "the state".into(),
+            reason: format!("has names that cannot be told apart: {reason}"),
+        })?;
         for (name, spec) in self.iter() {
             let rank = spec.max_rank();
             if rank >= size {

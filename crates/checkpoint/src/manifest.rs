@@ -66,6 +66,7 @@ impl Manifest {
             .sum();
         let layouts: Vec<Layout> = parts.iter().map(|part| part.part.layout.clone()).collect();
         let layout = Layout::join(layouts).map_err(disagree)?;
+        layout.check_names().map_err(disagree)?;
         check_hashes(&layout, &hashes).map_err(disagree)?;
         check_cover(&layout).map_err(disagree)?;
         let first = parts.into_iter().next().map(|part| part.part);

@@ -96,6 +96,13 @@ impl<'a> State<'a> {
         strides: Option<Vec<usize>>,
     ) -> Result<(), Error> {
         check_name(name)?;
+        if spec.sharding().is_none() && spec.shape().contains(&0) {
+            // No list has a piece of it, so it would vanish.
+            return Err(wrong(
+                name,
+                "is empty and listed: give it a place on a mesh",
+            ));
+        }
         if !spec.holds(self.rank) {
             return Ok(());
         }

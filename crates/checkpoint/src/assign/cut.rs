@@ -1,8 +1,8 @@
 //! Where a piece may be cut in two, and what the parts are.
 
 use crate::Error;
-use cairn_sharding::{Piece, Region};
-use cairn_tensor::DType;
+use cairn_sharding::{Piece, Region, TensorSpec};
+use cairn_tensor::{DType, Runs, Strided};
 
 /// Pieces smaller than this are never cut.
 pub(crate) const MIN_CUT_BYTES: u64 = 1 << 20;
@@ -28,14 +28,27 @@ pub(crate) fn byte_group(dtype: DType) -> usize {
         .expect("eight elements of any type fill whole bytes")
 }
 
-/// The bytes of `piece`.
-pub(crate) fn piece_bytes(name: &str, dtype: DType, piece: &Piece) -> Result<u64, Error> {
-    dtype
-        .len_bytes(piece.element_count())
+/// The bytes of `piece` of the tensor `spec`, which must be whole: no reader could take half a byte from elsewhere.
+pub(crate) fn piece_bytes(name: &str, spec: &TensorSpec, piece: &Piece) -> Result<u64, Error> {
+    let len_bytes = spec.dtype().len_bytes(piece.element_count());
+    len_bytes
+        .filter(|_| starts_and_ends_on_bytes(spec, piece))
         .map(|len| len as u64)
         .ok_or_else(|| Error::State {
             name: name.to_string(),
-            reason: format!("has a piece `{piece}` that does not fill whole bytes as {dtype}"),
+            reason: format!(
+                "has a piece `{piece}` that begins or ends inside a byte as {}",
+                spec.dtype()
+            ),
+        })
+}
+
+fn starts_and_ends_on_bytes(spec: &TensorSpec, piece: &Piece) -> bool {
+    let whole = Strided::contiguous(spec.shape());
+    spec.dtype().bits() >= 8
+        || piece.boxes().iter().all(|held| {
+            let inside = whole.region(&held.region.offset, &held.region.extent);
+            inside.is_some_and(|inside| Runs::between(spec.dtype(), &inside, &held.local).is_ok())
         })
 }
 

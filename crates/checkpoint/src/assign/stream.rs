@@ -44,7 +44,7 @@ pub(super) fn streams_of(layout: &Layout, rank: usize) -> Result<Streams, Error>
         };
         let index = all.position(sharding, rank, replica);
         for piece in spec.pieces(rank) {
-            let len_bytes = piece_bytes(name, spec.dtype(), &piece)?;
+            let len_bytes = piece_bytes(name, spec, &piece)?;
             let grain = Grain::of(spec.dtype(), &piece, len_bytes);
             all.streams[index].push(tensor, piece, grain, len_bytes);
         }

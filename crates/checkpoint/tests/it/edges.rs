@@ -68,26 +68,89 @@ fn names_no_file_can_hold_are_refused() {
 }
 
 #[test]
-fn a_piece_that_would_take_the_name_of_another_tensor_is_refused() {
+fn a_tensor_with_the_name_of_anothers_piece_is_refused() {
     let store = memory();
     let specs: Specs = [
         ("a".to_string(), spec("tp=2", "f32[4@tp]")),
         ("a@0:2".to_string(), spec("tp=2", "f32[1]")),
     ]
     .into();
-    let errors: Vec<String> = Model::new(specs, 1)
-        .save(&store, 1, &SaveOptions::default())
-        .into_iter()
-        .map(|result| result.unwrap_err().to_string())
-        .collect();
+    for result in Model::new(specs, 1).save(&store, 1, &SaveOptions::default()) {
+        let error = result.unwrap_err().to_string();
+        let expected = "`a@0:2` is what a piece of tensor `a` is called";
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_name_that_clashes_on_another_stage_is_refused_at_the_commit() {
+    let store = memory();
+    let specs: Specs = [
+        ("a".to_string(), spec("pp=2", "f32[4 | at(pp=0)]")),
+        ("a@0:2".to_string(), spec("pp=2", "f32[1 | at(pp=1)]")),
+    ]
+    .into();
+    for result in Model::new(specs, 1).save(&store, 1, &SaveOptions::default()) {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("a piece of tensor `a`"), "{error}");
+    }
+    assert!(Checkpoint::open(store, 1).is_err());
+}
+
+#[test]
+fn plain_numbers_come_back_bit_for_bit() {
+    let store = memory();
+    let run = single(&store);
+    let numbers = [
+        0.000_423_209_170_872_713_24,
+        1e-300,
+        0.1 + 0.2,
+        f64::MIN_POSITIVE,
+    ];
+    let mut state = State::new(0);
+    state.value("numbers", serde_json::json!(numbers));
+    run.save(1, &state, &SaveOptions::default())
+        .unwrap()
+        .wait()
+        .unwrap();
+    let checkpoint = run.open(1).unwrap();
+    for (index, number) in numbers.iter().enumerate() {
+        let loaded = checkpoint.values()["numbers"][index].as_f64().unwrap();
+        assert_eq!(loaded.to_bits(), number.to_bits());
+    }
+}
+
+#[test]
+fn an_empty_listed_tensor_is_refused_instead_of_vanishing() {
+    let spec = TensorSpec::new(F32, vec![0, 4], Listed::new([].into())).unwrap();
+    let error = State::new(0)
+        .tensor("t", &spec, &[])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("`t` is empty and listed"), "{error}");
+}
+
+#[test]
+fn pieces_that_end_inside_a_byte_are_refused_before_anything_is_written() {
+    let store = memory();
+    // Three four-bit elements of each row: a reader of the whole tensor would need half bytes.
+    let (halves, bytes) = (spec("tp=2", "f4[4, 6@tp]"), [0; 6]);
+    let mut state = State::new(0);
+    state.tensor("t", &halves, &bytes).unwrap();
+    let world = World::new(0, 2, "halves").unwrap();
+    let run = Checkpointer::with_options(store.clone(), world, quick());
+    let error = run
+        .save(1, &state, &SaveOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(
-        errors[0].contains("`a@0:2` is the name of a tensor and of a piece"),
-        "{errors:?}"
+        error.contains("begins or ends inside a byte as f4"),
+        "{error}"
     );
-    assert!(
-        errors[1].contains("writer 0 could not save step 1"),
-        "{errors:?}"
-    );
+    let whole = Model::new(one("t", spec("tp=2", "f4[4, 8@tp]")), 1);
+    whole.save_ok(&store, 2);
+    let target = one("t", spec("single", "f4[4, 8]"));
+    whole.assert_loads_as(&Checkpoint::open(store, 2).unwrap(), &target);
 }
 
 #[test]
