@@ -24,10 +24,7 @@ pub(crate) fn write(path: &Path, len: u64) {
         path,
     );
     let mut buffer = AlignedBuffer::new(CHUNK);
-    buffer
-        .iter_mut()
-        .enumerate()
-        .for_each(|(i, byte)| *byte = (i % 251) as u8);
+    crate::work::fill(&mut buffer, 0);
     for offset in (0..len).step_by(CHUNK) {
         file.write_all_at(&buffer, offset).expect("a direct write");
     }

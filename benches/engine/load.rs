@@ -92,7 +92,8 @@ pub(crate) fn serve(job: &Job, case: &str) {
         1.05,
     );
     if !reshards {
-        let cost = median(checked) / median(unchecked) - 1.0;
+        let rounds = checked.iter().zip(&unchecked);
+        let cost = median(rounds.map(|(with, without)| with / without - 1.0).collect());
         value("checksums, cost on load", "ratio", cost, 0.02);
         let extra = memory_field("VmHWM") - before;
         value("extra memory of a load", "MB", extra / 1e6, 256.0);

@@ -2,7 +2,7 @@
 
 use crate::work::{Layout, allocate};
 use crate::{Job, files, limits};
-use cairn::checkpoint::{Checkpointer, LoadOptions, SaveOptions, State, Target, World};
+use cairn::checkpoint::{Checkpointer, LoadOptions, SaveOptions, State, Target, World, testing};
 use cairn::store::Local;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -65,7 +65,7 @@ impl Drop for Ranks {
     }
 }
 
-/// The life of a rank: `write`, `save STEP`, `load STEP`, `read STEP`, until its input ends.
+/// The life of a rank: `write`, `save STEP`, `bare STEP` (without checksums), `load STEP`, `read STEP`, until its input ends.
 #[expect(clippy::print_stdout, reason = "answers to the parent process")]
 pub(crate) fn serve(job: &Job, rank: usize) {
     let specs = Layout::Rows(job.ranks).specs(job.gigabytes);
@@ -85,7 +85,8 @@ pub(crate) fn serve(job: &Job, rank: usize) {
             "write" => limits::write(&raw, len as u64),
             "clean" => files::remove_file(&raw),
             "read" => limits::read(&files::data(&run, step)[rank..=rank]),
-            "save" => {
+            "save" | "bare" => {
+                testing::skip_checksums(command == "bare");
                 let mut state = State::new(rank);
                 for (name, bytes) in &memory {
                     state

@@ -1,9 +1,13 @@
 //! Durable saves by processes, beside raw writes of the same bytes by the same processes.
 
-use crate::measure::{ROUNDS, against_disk, median, timed, value};
+use crate::measure::{ROUNDS, against_disk, median, value};
 use crate::rank::Ranks;
 use crate::work::{Layout, len_bytes};
 use crate::{Job, files};
+use cairn::checkpoint::step_folder;
+
+/// The step of the saves without checksums.
+const BARE_STEP: u64 = 1000;
 
 /// Saves and loads the same layout with one process for each rank. Leaves the last step for the loads that follow.
 pub(crate) fn measure(job: &Job) {
@@ -14,17 +18,21 @@ pub(crate) fn measure(job: &Job) {
     let mut ranks = Ranks::start(job);
     // The first save allocates its staging memory; a run saves many times.
     ranks.all("save 0");
-    let (mut raw, mut saves) = (Vec::new(), Vec::new());
+    let (mut raw, mut saves, mut costs) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
-        files::remove(&run.join(cairn::checkpoint::step_folder(round as u64 - 1)));
+        let step = round as u64;
+        files::remove(&run.join(step_folder(step - 1)));
         raw.push(ranks.all("write"));
         ranks.all("clean");
-        saves.push(ranks.all(&format!("save {round}")));
+        let bare = ranks.all(&format!("bare {BARE_STEP}"));
+        files::remove(&run.join(step_folder(BARE_STEP)));
+        let save = ranks.all(&format!("save {step}"));
+        costs.push(save / bare - 1.0);
+        saves.push(save);
     }
     let what = format!("durable save, {} processes", job.ranks);
     against_disk(&what, "write", bytes, &saves, &raw, 0.9);
-    let share = checksum_seconds(bytes) / cores() / median(saves);
-    value("checksums, share of the save's time", "ratio", share, 0.02);
+    value("checksums, cost on save", "ratio", median(costs), 0.02);
 
     let (mut raw, mut loads) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -33,21 +41,4 @@ pub(crate) fn measure(job: &Job) {
     }
     let what = format!("load, same layout, {} processes", job.ranks);
     against_disk(&what, "read", bytes, &loads, &raw, 0.9);
-}
-
-/// Cores that compute at the same time.
-fn cores() -> f64 {
-    std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
-}
-
-/// How long one core takes to compute the checksums of `bytes` that a copy has just left in its cache.
-fn checksum_seconds(bytes: u64) -> f64 {
-    let sample = vec![7_u8; 256 << 10];
-    let rounds = 1000;
-    let (seconds, ()) = timed(|| {
-        for _ in 0..rounds {
-            std::hint::black_box(cairn::checkpoint::testing::checksum(&sample));
-        }
-    });
-    seconds * bytes as f64 / (sample.len() * rounds) as f64
 }

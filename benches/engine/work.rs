@@ -125,7 +125,8 @@ fn layers(gigabytes: f64) -> usize {
     let embedding = (per_element * VOCABULARY * HIDDEN) as f64;
     let layers = (gigabytes * 1e9 - embedding) / (per_element * elements) as f64;
     // Even, so that two pipeline stages are equal.
-    (layers / 2.0).round().max(1.0) as usize * 2
+    let pairs = (1..1000_u32).take_while(|pairs| f64::from(*pairs) <= (layers / 2.0).round());
+    2 * pairs.count().max(1)
 }
 
 /// The bytes of a state, each tensor counted once.
@@ -135,15 +136,25 @@ pub(crate) fn len_bytes(specs: &Specs) -> u64 {
     specs.values().map(|spec| bytes(spec) as u64).sum()
 }
 
-/// A rank's memory, filled so that every place differs.
+/// Fills memory so that neighbours differ and two seeds differ.
+pub(crate) fn fill(memory: &mut [u8], seed: usize) {
+    let pattern: Vec<u8> = (0..=250_u8)
+        .cycle()
+        .skip(seed % 251)
+        .take(251 * 64)
+        .collect();
+    for chunk in memory.chunks_mut(pattern.len()) {
+        chunk.copy_from_slice(&pattern[..chunk.len()]);
+    }
+}
+
+/// A rank's memory.
 pub(crate) fn allocate(specs: &Specs, rank: usize) -> BTreeMap<String, Vec<u8>> {
     let mut memory = BTreeMap::new();
     for (seed, (name, spec)) in specs.iter().enumerate().filter(|(_, (_, s))| s.holds(rank)) {
         let len = spec.local_element_count(rank) * spec.dtype().bits() / 8;
-        let start = (seed * 31 + rank * 7) as u8;
-        let bytes = (0..len)
-            .map(|i| start.wrapping_add((i % 251) as u8))
-            .collect();
+        let mut bytes = vec![0; len];
+        fill(&mut bytes, seed * 31 + rank * 7);
         memory.insert(name.clone(), bytes);
     }
     memory

@@ -17,7 +17,7 @@ use table::{Row, Table};
 const USAGE: &str = "\
 usage: cargo xtask bench [OPTIONS]
 
-  --gigabytes N     size of the state (default 1)
+  --gigabytes N     size of the state (default 3.2)
   --ranks N         processes that hold it (default 4)
   --directory DIR   where checkpoints are written (default target/bench); name the disk to measure
   --machine NAME    name of the result folder (default: the processor)
@@ -25,6 +25,15 @@ usage: cargo xtask bench [OPTIONS]
 
 /// The scripts that do the work with other tools; each prints one JSON line per phase.
 const PEERS: [&str; 2] = ["torch_dcp.py", "safetensors_files.py"];
+
+/// Phases that do the same work: ours, and a peer's.
+const RIVALS: [(&str, &str, &str); 5] = [
+    ("durable save, 4 processes", "torch DCP", "save"),
+    ("load, same layout, 4 processes", "torch DCP", "load"),
+    ("load, dim 0 to dim 1", "torch DCP", "load, resharded"),
+    ("durable save, 4 processes", "safetensors", "save, fsync"),
+    ("load, same layout", "safetensors", "load"),
+];
 
 /// What to measure, and where.
 struct Options {
@@ -37,7 +46,7 @@ struct Options {
 impl Options {
     fn parse(workspace: &Workspace, arguments: &[&str]) -> Result<Self> {
         let mut options = Self {
-            gigabytes: 1.0,
+            gigabytes: 3.2,
             ranks: 4,
             directory: workspace.target.join("bench"),
             machine: None,
@@ -63,22 +72,32 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
     }
     let options = Options::parse(workspace, arguments)?;
     std::fs::create_dir_all(&options.directory)?;
-    let limits = script(workspace, &options, "limits.py")?;
-    let mut peers = Vec::new();
+    let mut measurements = engine(workspace, &options)?;
     for peer in PEERS {
-        peers.extend(script(workspace, &options, peer)?);
+        measurements.extend(script(workspace, &options, peer)?);
     }
 
     let report = Report {
         command: format!("cargo xtask bench {}", arguments.join(" ")),
         machine: Machine::describe(workspace, &options.directory)?,
-        table: compare(&limits, &peers),
-        measurements: [limits, peers].concat(),
+        table: table(&measurements),
+        measurements,
     };
     print!("{}", report.table);
     let folder = report.store(workspace, options.machine.as_deref())?;
     eprintln!("stored in {}", folder.display());
     Ok(())
+}
+
+/// Runs our own measurements, `benches/engine`, and reads the JSON lines they print.
+fn engine(workspace: &Workspace, options: &Options) -> Result<Vec<Measurement>> {
+    eprintln!("── cairn");
+    let mut command = workspace.cargo(&["bench", "--quiet", "--bench", "engine", "--"]);
+    command
+        .arg(&options.directory)
+        .arg(options.gigabytes.to_string())
+        .arg(options.ranks.to_string());
+    Measurement::collect(command)
 }
 
 /// Runs one script of `python/bench/` and reads the JSON lines it prints.
@@ -94,30 +113,46 @@ fn script(workspace: &Workspace, options: &Options, name: &str) -> Result<Vec<Me
     Measurement::collect(command)
 }
 
-/// Sets each measurement beside the best the disk did in the same direction; what moves no file is given in seconds.
-fn compare(limits: &[Measurement], measurements: &[Measurement]) -> Table {
-    let ceiling = |direction| {
-        let limits = limits
-            .iter()
-            .filter(|limit| limit.direction == Some(direction));
-        limits
-            .map(Measurement::best_gigabytes_per_second)
-            .reduce(f64::max)
-    };
-    let row = |measurement: &Measurement| {
-        let (unit, measured) = match measurement.direction {
-            Some(_) => ("GB/s", measurement.gigabytes_per_second()),
-            None => ("s", measurement.median_seconds()),
+/// Our phases beside the disk of the same rounds, peers beside the disk of the whole run, and both beside each other.
+fn table(measurements: &[Measurement]) -> Table {
+    let rows = measurements
+        .iter()
+        .map(|measurement| row(measurement, measurements));
+    let rivals = RIVALS.iter().filter_map(|(ours, system, theirs)| {
+        let find = |system: &str, phase: &str| {
+            let same = |m: &&Measurement| m.system == system && m.phase == phase;
+            measurements.iter().find(same).map(Measurement::rate)
         };
-        Row {
-            what: format!("{} {}", measurement.system, measurement.phase),
-            unit: unit.to_owned(),
-            measured,
-            ceiling: measurement.direction.and_then(ceiling),
+        Some(Row {
+            what: format!("cairn {ours} over {system} {theirs}"),
+            unit: "×".into(),
+            measured: find("cairn", ours)? / find(system, theirs)?,
+            ceiling: None,
+            ratio: None,
             target: None,
-        }
-    };
+        })
+    });
     Table {
-        rows: measurements.iter().map(row).collect(),
+        rows: rows.chain(rivals).collect(),
+    }
+}
+
+fn row(measurement: &Measurement, all: &[Measurement]) -> Row {
+    let (measured, unit) = measurement.result();
+    let same = all.iter().filter(|m| m.direction == measurement.direction);
+    let of_the_run = same.filter_map(Measurement::ceiling).reduce(f64::max);
+    let ceiling = match measurement.direction {
+        Some(_) => measurement.ceiling().or(of_the_run),
+        None => None,
+    };
+    Row {
+        what: format!("{} {}", measurement.system, measurement.phase),
+        unit,
+        measured,
+        ceiling,
+        ratio: measurement
+            .ratio()
+            .or(ceiling.map(|ceiling| measured / ceiling)),
+        target: measurement.target,
     }
 }

@@ -1,9 +1,10 @@
-//! One timed phase, as the measuring programs print it.
+//! One measured phase, as the measuring programs print it.
 
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use super::table::Target;
 use crate::Result;
 use crate::workspace::output;
 
@@ -15,14 +16,26 @@ pub(crate) enum Direction {
     Read,
 }
 
-/// How long one system took for one phase, each time it was repeated.
+/// What one system did in one phase: the seconds of each repetition, or a single value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measurement {
     pub(crate) system: String,
     pub(crate) phase: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) direction: Option<Direction>,
+    #[serde(default)]
     pub(crate) bytes: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) seconds: Vec<f64>,
+    /// What the raw disk took for the same bytes in the same rounds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ceiling_seconds: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unit: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) target: Option<Target>,
 }
 
 impl Measurement {
@@ -35,31 +48,49 @@ impl Measurement {
         let parse = |line| {
             let measurement: Self = serde_json::from_str(line)
                 .map_err(|error| format!("not a measurement: `{line}`: {error}"))?;
-            if measurement.seconds.is_empty() {
-                return Err(format!("`{line}` was never measured").into());
+            if measurement.seconds.is_empty() == measurement.value.is_none() {
+                return Err(format!("`{line}` was never measured, or twice").into());
             }
             Ok(measurement)
         };
         lines.lines().map(parse).collect()
     }
 
-    /// The median repetition: what a user can expect.
-    pub(crate) fn median_seconds(&self) -> f64 {
-        let mut seconds = self.seconds.clone();
-        seconds.sort_by(f64::total_cmp);
-        seconds[seconds.len() / 2]
+    /// The number and its unit: a value as it is, a transfer as a rate, anything else in seconds.
+    pub(crate) fn result(&self) -> (f64, String) {
+        if let Some(value) = self.value {
+            return (value, self.unit.clone().unwrap_or_default());
+        }
+        match self.direction {
+            Some(_) => (self.rate(), "GB/s".into()),
+            None => (median(&self.seconds), "s".into()),
+        }
     }
 
-    /// The rate of the median repetition.
-    pub(crate) fn gigabytes_per_second(&self) -> f64 {
-        self.bytes as f64 / 1e9 / self.median_seconds()
+    /// Gigabytes per second of the median repetition.
+    pub(crate) fn rate(&self) -> f64 {
+        self.bytes as f64 / 1e9 / median(&self.seconds)
     }
 
-    /// The rate of the fastest repetition: what the machine has shown it can do.
-    pub(crate) fn best_gigabytes_per_second(&self) -> f64 {
-        let fastest = self.seconds.iter().copied().fold(f64::INFINITY, f64::min);
-        self.bytes as f64 / 1e9 / fastest
+    /// Gigabytes per second of the raw disk in the median round.
+    pub(crate) fn ceiling(&self) -> Option<f64> {
+        (!self.ceiling_seconds.is_empty())
+            .then(|| self.bytes as f64 / 1e9 / median(&self.ceiling_seconds))
     }
+
+    /// How much of the disk's speed was reached: the median of the rounds, each compared with its own disk.
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        let rounds = self.ceiling_seconds.iter().zip(&self.seconds);
+        let ratios: Vec<f64> = rounds.map(|(disk, ours)| disk / ours).collect();
+        (!ratios.is_empty()).then(|| median(&ratios))
+    }
+}
+
+/// The middle one of some numbers.
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 #[cfg(test)]
@@ -69,10 +100,28 @@ mod tests {
     const LINE: &str = r#"{"system":"disk","phase":"write","direction":"write","bytes":4000000000,"seconds":[1.0,9.0,2.0]}"#;
 
     #[test]
-    fn rates_are_those_of_the_median_and_the_fastest_repetition() {
+    fn the_rate_is_that_of_the_median_repetition() {
         let measurements = Measurement::parse(LINE).unwrap();
-        assert_eq!(measurements[0].gigabytes_per_second(), 2.0);
-        assert_eq!(measurements[0].best_gigabytes_per_second(), 4.0);
+        assert_eq!(measurements[0].result(), (2.0, "GB/s".to_string()));
+        assert_eq!(measurements[0].ratio(), None);
+    }
+
+    #[test]
+    fn rounds_are_compared_with_the_disk_of_the_same_round() {
+        let line = LINE.replace(
+            r#""seconds""#,
+            r#""ceiling_seconds":[0.9,9.9,1.0],"seconds""#,
+        );
+        let measurements = Measurement::parse(&line).unwrap();
+        assert_eq!(measurements[0].ratio(), Some(0.9));
+    }
+
+    #[test]
+    fn a_value_needs_no_repetitions() {
+        let line = r#"{"system":"cairn","phase":"plan","unit":"ms","value":1.5,"target":{"at_most":20.0}}"#;
+        let measurements = Measurement::parse(line).unwrap();
+        assert_eq!(measurements[0].result(), (1.5, "ms".to_string()));
+        assert_eq!(measurements[0].target, Some(Target::AtMost(20.0)));
     }
 
     #[test]

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a row must reach: its ratio to the ceiling, or the measured value itself where there is no ceiling.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(not(test), expect(dead_code, reason = "peers have no target"))]
 pub(crate) enum Target {
     AtLeast(f64),
     AtMost(f64),
@@ -22,25 +21,22 @@ impl fmt::Display for Target {
     }
 }
 
-/// One line of the table; ratio and verdict follow from these values.
+/// One line of the table; the verdict follows from these values.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) unit: String,
     pub(crate) measured: f64,
     pub(crate) ceiling: Option<f64>,
+    /// How much of the ceiling was reached.
+    pub(crate) ratio: Option<f64>,
     pub(crate) target: Option<Target>,
 }
 
 impl Row {
-    /// How much of the ceiling was reached.
-    fn ratio(&self) -> Option<f64> {
-        self.ceiling.map(|ceiling| self.measured / ceiling)
-    }
-
     /// Whether the target was met; nothing to say without one.
-    fn ok(&self) -> Option<bool> {
-        let value = self.ratio().unwrap_or(self.measured);
+    pub(crate) fn ok(&self) -> Option<bool> {
+        let value = self.ratio.unwrap_or(self.measured);
         self.target.map(|target| match target {
             Target::AtLeast(bound) => value >= bound,
             Target::AtMost(bound) => value <= bound,
@@ -48,12 +44,14 @@ impl Row {
     }
 
     fn cells(&self) -> [String; 6] {
-        let with_unit = |value| format!("{value:.2} {}", self.unit);
+        // Small numbers would all look like zero.
+        let digits = if self.measured.abs() < 0.1 { 4 } else { 2 };
+        let with_unit = |value| format!("{value:.digits$} {}", self.unit);
         [
             self.what.clone(),
             with_unit(self.measured),
             self.ceiling.map(with_unit).unwrap_or_default(),
-            self.ratio()
+            self.ratio
                 .map(|ratio| format!("{ratio:.2}"))
                 .unwrap_or_default(),
             self.target
@@ -107,6 +105,7 @@ mod tests {
             unit: "GB/s".to_owned(),
             measured: 1.8,
             ceiling,
+            ratio: ceiling.map(|ceiling| 1.8 / ceiling),
             target,
         }
     }
