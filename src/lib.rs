@@ -1,4 +1,4 @@
-//! Cairn keeps the state of large-model training.
+#![doc = include_str!("../README.md")]
 
 pub use cairn_checkpoint as checkpoint;
 pub use cairn_formats as formats;
