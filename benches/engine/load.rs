@@ -1,6 +1,7 @@
 //! Loads on other layouts, all target ranks in one process, beside raw reads of the same files.
 
-use crate::measure::{ROUNDS, against_disk, median, timed, value};
+use crate::measure::{against_disk, compared, extra, timed, value};
+use crate::save::LOADED_STEP;
 use crate::work::{Layout, Specs, allocate, len_bytes};
 use crate::{Job, files, limits};
 use cairn::checkpoint::{
@@ -19,10 +20,10 @@ const STAGED_STEP: u64 = 100;
 fn cases(job: &Job) -> Vec<(&'static str, u64, Layout)> {
     let n = job.ranks;
     vec![
-        ("load, same layout", ROUNDS as u64, Layout::Rows(n)),
-        ("load, dp to tp", ROUNDS as u64, Layout::Tensor(n)),
-        ("load, one rank fewer", ROUNDS as u64, Layout::Rows(n - 1)),
-        ("load, dim 0 to dim 1", ROUNDS as u64, Layout::Columns(n)),
+        ("load, same layout", LOADED_STEP, Layout::Rows(n)),
+        ("load, dp to tp", LOADED_STEP, Layout::Tensor(n)),
+        ("load, one rank fewer", LOADED_STEP, Layout::Rows(n - 1)),
+        ("load, dim 0 to dim 1", LOADED_STEP, Layout::Columns(n)),
         (
             "load, pp 2 to 1",
             STAGED_STEP,
@@ -67,15 +68,15 @@ pub(crate) fn serve(job: &Job, case: &str) {
     let paths = files::data(&run, *step);
     let bytes = len_bytes(&specs);
     let before = memory_field("VmRSS");
-    let (mut raw, mut checked, mut unchecked) = (Vec::new(), Vec::new(), Vec::new());
     let mut over_read = 0.0;
-    for _ in 0..ROUNDS {
-        raw.push(timed(|| limits::read(&paths)).0);
-        let (seconds, report) = timed(|| load(&run, *step, &specs, &mut memory, true));
-        checked.push(seconds);
-        over_read = report.cost.over_read();
-        unchecked.push(timed(|| load(&run, *step, &specs, &mut memory, false)).0);
-    }
+    let [raw, unchecked, checked] = compared(|kind| match kind {
+        0 => timed(|| limits::read(&paths)).0,
+        kind => {
+            let (seconds, report) = timed(|| load(&run, *step, &specs, &mut memory, kind == 2));
+            over_read = report.cost.over_read();
+            seconds
+        }
+    });
     let reshards = case != "load, same layout";
     against_disk(
         case,
@@ -92,8 +93,7 @@ pub(crate) fn serve(job: &Job, case: &str) {
         1.05,
     );
     if !reshards {
-        let rounds = checked.iter().zip(&unchecked);
-        let cost = median(rounds.map(|(with, without)| with / without - 1.0).collect());
+        let cost = extra(&checked, &unchecked);
         value("checksums, cost on load", "ratio", cost, 0.02);
         let extra = memory_field("VmHWM") - before;
         value("extra memory of a load", "MB", extra / 1e6, 256.0);
