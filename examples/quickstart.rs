@@ -19,7 +19,9 @@ fn main() -> Result<(), Anything> {
     let saved: Result<Vec<()>, Anything> = thread::scope(|scope| {
         let save = |world| scope.spawn(|| save(store.clone(), world, &spec));
         let ranks: Vec<_> = World::threads(4).into_iter().map(save).collect();
-        let joined = ranks.into_iter().map(|rank| rank.join().expect("no rank panics"));
+        let joined = ranks
+            .into_iter()
+            .map(|rank| rank.join().expect("no rank panics"));
         joined.collect()
     });
     saved?;
@@ -30,7 +32,9 @@ fn main() -> Result<(), Anything> {
     let targets = memory.iter_mut().enumerate();
     let targets = targets.map(|(rank, bytes)| Target::new("weights", &spec, rank, bytes));
     let latest = Checkpointer::new(store, World::single()).latest()?;
-    let report = latest.checkpoint.load(targets.collect::<Result<_, _>>()?, &LoadOptions::default())?;
+    let report = latest
+        .checkpoint
+        .load(targets.collect::<Result<_, _>>()?, &LoadOptions::default())?;
 
     println!(
         "step {} loaded on three ranks: {} bytes read from {} files",

@@ -10,8 +10,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("tp=4", "f32[1024@tp, 512]", "tp=4", "f32[1024, 512]"),
         ("tp=4", "f32[1024@tp, 512]", "tp=4", "f32[1024, 512@tp]"),
         ("tp=4", "f32[1024, 512]", "tp=4", "f32[1024@tp, 512]"),
-        ("dp=4", "f32[1024, 512 | sum(dp)]", "dp=4", "f32[1024@dp, 512]"),
-        ("dp=2,tp=2", "f32[1024@tp, 512 | flat(dp)]", "tp=3", "f32[1024@tp, 512]"),
+        (
+            "dp=4",
+            "f32[1024, 512 | sum(dp)]",
+            "dp=4",
+            "f32[1024@dp, 512]",
+        ),
+        (
+            "dp=2,tp=2",
+            "f32[1024@tp, 512 | flat(dp)]",
+            "tp=3",
+            "f32[1024@tp, 512]",
+        ),
     ];
     for (source_mesh, source, target_mesh, target) in moves {
         let source = TensorSpec::parse(&source_mesh.parse::<Mesh>()?, source)?;
