@@ -18,6 +18,7 @@ use cairn::checkpoint::{
 use cairn::store::{Local, Store};
 use model::{Memory, Model};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,9 +62,7 @@ pub(crate) fn run(args: &Demo, printer: &Printer) -> Result<Exit, Error> {
             "the run is in `{folder}`: try `cairn inspect {folder}`"
         ));
     } else {
-        for object in store.list("")? {
-            store.delete(&object.key)?;
-        }
+        clean_up(store.as_ref(), &folder)?;
     }
     let outcome = outcome?;
     printer.report(&outcome.json(), || outcome.table(printer))?;
@@ -71,6 +70,19 @@ pub(crate) fn run(args: &Demo, printer: &Printer) -> Result<Exit, Error> {
         true => Exit::Done,
         false => Exit::Differs,
     })
+}
+
+/// Deletes the run. A store never removes its own folder, nor one that holds anything else.
+fn clean_up(store: &dyn Store, folder: &str) -> Result<(), Error> {
+    for object in store.list("")? {
+        store.delete(&object.key)?;
+    }
+    let parents = Path::new(folder).ancestors().take(2);
+    for empty in parents {
+        // A folder that is not empty stays, and that is as it should be.
+        let _ = std::fs::remove_dir(empty);
+    }
+    Ok(())
 }
 
 fn story(store: &Arc<dyn Store>, bytes: f64, printer: &Printer) -> Result<Outcome, Error> {

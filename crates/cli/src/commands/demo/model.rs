@@ -5,19 +5,17 @@ use cairn::sharding::{Mesh, TensorSpec};
 use cairn::tensor::{DType, Overflow, cast};
 use std::collections::BTreeMap;
 
-const HIDDEN: usize = 1024;
-const INTERMEDIATE: usize = 2816;
-const VOCABULARY: usize = 16_000;
-/// The tensors of a layer and the dim that tensor parallelism splits.
+/// The tensors of a layer, in quarters of the hidden size, and the dim that tensor parallelism splits.
 const LAYER: [(&str, &[usize], Option<usize>); 7] = [
-    ("attn.qkv", &[3 * HIDDEN, HIDDEN], Some(0)),
-    ("attn.out", &[HIDDEN, HIDDEN], Some(1)),
-    ("attn.norm", &[HIDDEN], None),
-    ("mlp.gate", &[INTERMEDIATE, HIDDEN], Some(0)),
-    ("mlp.up", &[INTERMEDIATE, HIDDEN], Some(0)),
-    ("mlp.down", &[HIDDEN, INTERMEDIATE], Some(1)),
-    ("mlp.norm", &[HIDDEN], None),
+    ("attn.qkv", &[12, 4], Some(0)),
+    ("attn.out", &[4, 4], Some(1)),
+    ("attn.norm", &[4], None),
+    ("mlp.gate", &[11, 4], Some(0)),
+    ("mlp.up", &[11, 4], Some(0)),
+    ("mlp.down", &[4, 11], Some(1)),
+    ("mlp.norm", &[4], None),
 ];
+const EMBEDDING: (&str, &[usize], Option<usize>) = ("embed", &[64, 4], Some(0));
 /// bf16 weights, and what AdamW keeps in f32 for each of them.
 const KINDS: [&str; 4] = ["model", "master", "exp_avg", "exp_avg_sq"];
 const BYTES_PER_PARAMETER: usize = 2 + 3 * 4;
@@ -36,21 +34,25 @@ impl Model {
     /// A decoder of about `bytes` of training state on a mesh with axes among `dp`, `pp` and `tp`.
     pub(super) fn new(mesh: &str, bytes: f64) -> Result<Self, cairn::sharding::Error> {
         let mesh: Mesh = mesh.parse()?;
-        let layers = layer_count(bytes);
+        let (quarter, layers) = sizes(bytes);
         let stages = mesh.axis("pp").map_or(1, |axis| mesh.axes()[axis].size);
         let mut specs = BTreeMap::new();
-        let embedding: (&str, &[usize], Option<usize>) = ("embed", &[VOCABULARY, HIDDEN], Some(0));
-        add(&mut specs, &mesh, "", embedding, 0)?;
+        let mut add = |prefix: &str, (name, quarters, split): (&str, &[usize], _), stage| {
+            let shape: Vec<usize> = quarters.iter().map(|size| size * quarter).collect();
+            add(
+                &mut specs,
+                &mesh,
+                &format!("{prefix}{name}"),
+                &shape,
+                split,
+                stage,
+            )
+        };
+        add("", EMBEDDING, 0)?;
         for layer in 0..layers {
             let stage = layer * stages / layers;
             for tensor in LAYER {
-                add(
-                    &mut specs,
-                    &mesh,
-                    &format!("layers.{layer}."),
-                    tensor,
-                    stage,
-                )?;
+                add(&format!("layers.{layer}."), tensor, stage)?;
             }
         }
         Ok(Self { mesh, specs })
@@ -114,29 +116,31 @@ impl Model {
     }
 }
 
-fn layer_count(bytes: f64) -> usize {
-    let per_layer: usize = LAYER
-        .iter()
-        .map(|(_, shape, _)| shape.iter().product::<usize>())
-        .sum();
-    let embedding = (VOCABULARY * HIDDEN * BYTES_PER_PARAMETER) as f64;
-    let layers = (bytes - embedding) / (per_layer * BYTES_PER_PARAMETER) as f64;
-    let pairs = (layers / 2.0).round().clamp(1.0, 1000.0);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "clamped above"
-    )]
-    let pairs = pairs as usize;
-    2 * pairs
+/// A quarter of the hidden size and the even number of layers, at least four, that make about `bytes`.
+fn sizes(bytes: f64) -> (usize, usize) {
+    let count = |quarters: &[usize]| quarters.iter().product::<usize>() * BYTES_PER_PARAMETER;
+    let layer: usize = LAYER.iter().map(|(_, quarters, _)| count(quarters)).sum();
+    let embedding = count(EMBEDDING.1);
+    // Norms are vectors; counted as matrices here, they change nothing that matters.
+    let fits = |quarter: &usize, layers: usize| {
+        (embedding + layers * layer) as f64 * (quarter * quarter) as f64 <= bytes
+    };
+    let quarters = (2..12).map(|power| 1 << power);
+    let quarter = quarters.rev().find(|quarter| fits(quarter, 4)).unwrap_or(4);
+    let layers = (4..1000)
+        .step_by(2)
+        .take_while(|layers| fits(&quarter, *layers))
+        .last();
+    (quarter, layers.unwrap_or(4))
 }
 
 /// Adds a tensor with its optimizer state: split over `tp`, on one pipeline stage, the f32 part cut flat over `dp`.
 fn add(
     specs: &mut BTreeMap<String, TensorSpec>,
     mesh: &Mesh,
-    prefix: &str,
-    (name, shape, split): (&str, &[usize], Option<usize>),
+    name: &str,
+    shape: &[usize],
+    split: Option<usize>,
     stage: usize,
 ) -> Result<(), cairn::sharding::Error> {
     let has = |axis: &str| mesh.axis(axis).is_ok();
@@ -161,10 +165,7 @@ fn add(
             "model" => format!("bf16[{dims}{at}]"),
             _ => format!("f32[{dims}{flat}{at}]"),
         };
-        specs.insert(
-            format!("{kind}.{prefix}{name}"),
-            TensorSpec::parse(mesh, &text)?,
-        );
+        specs.insert(format!("{kind}.{name}"), TensorSpec::parse(mesh, &text)?);
     }
     Ok(())
 }
