@@ -68,7 +68,7 @@ fn names_no_file_can_hold_are_refused() {
 }
 
 #[test]
-fn a_tensor_with_the_name_of_anothers_piece_is_refused() {
+fn a_tensor_with_the_name_of_a_piece_is_refused() {
     let store = memory();
     let specs: Specs = [
         ("a".to_string(), spec("tp=2", "f32[4@tp]")),
