@@ -18,7 +18,6 @@ use cairn::checkpoint::{
 use cairn::store::{Local, Store};
 use model::{Memory, Model};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &Demo, printer: &Printer) -> Result<Exit, Error> {
             "the run is in `{folder}`: try `cairn inspect {folder}`"
         ));
     } else {
-        clean_up(store.as_ref(), &folder)?;
+        clean_up(&folder)?;
     }
     let outcome = outcome?;
     printer.report(&outcome.json(), || outcome.table(printer))?;
@@ -72,15 +71,14 @@ pub(crate) fn run(args: &Demo, printer: &Printer) -> Result<Exit, Error> {
     })
 }
 
-/// Deletes the run. A store never removes its own folder, nor one that holds anything else.
-fn clean_up(store: &dyn Store, folder: &str) -> Result<(), Error> {
-    for object in store.list("")? {
+/// Deletes the run and the folders that are empty without it. A store keeps its own folder, so this one is rooted above.
+fn clean_up(folder: &str) -> Result<(), Error> {
+    let path = std::path::absolute(folder).unwrap_or_else(|_| folder.into());
+    let above = path.ancestors().nth(2).unwrap_or(&path);
+    let store = Local::new(above);
+    let inside = path.strip_prefix(above).unwrap_or(&path);
+    for object in store.list(&inside.to_string_lossy())? {
         store.delete(&object.key)?;
-    }
-    let parents = Path::new(folder).ancestors().take(2);
-    for empty in parents {
-        // A folder that is not empty stays, and that is as it should be.
-        let _ = std::fs::remove_dir(empty);
     }
     Ok(())
 }
