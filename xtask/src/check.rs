@@ -60,7 +60,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result {
     steps.finish()
 }
 
-/// Installs the checkers that are missing, from crates.io.
+/// Installs the checkers that are missing.
 pub(crate) fn install(workspace: &Workspace) -> Result {
     let mut steps = Steps::default();
     for tool in TOOLS {
