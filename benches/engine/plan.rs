@@ -24,8 +24,6 @@ pub(crate) fn measure() {
             50.0,
         );
     }
-    // Ranks never exchange plans: there is nothing to send it with.
-    value("bytes exchanged between ranks to plan", "B", 0.0, 0.0);
 }
 
 fn plan(layout: &Layout, rank: usize, ranks: usize) -> PlannedWriter {

@@ -20,7 +20,7 @@ pub const MAX_LOAD_BUFFER_BYTES: usize = 128 << 20;
 /// The bytes that are checked and then copied at once: they stay in a core's own cache in between.
 const WINDOW_BYTES: usize = 4 * BLOCK_BYTES;
 
-/// Threads that keep one disk busy: measured on 2 and on 16 cores, more are no faster.
+/// Threads that keep one disk busy. Faster storage may want more.
 const DEFAULT_THREADS: usize = 4;
 
 /// What can be chosen for a load.

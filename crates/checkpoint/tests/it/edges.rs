@@ -7,6 +7,7 @@ use cairn_checkpoint::{
 };
 use cairn_sharding::{Listed, Piece, TensorSpec};
 use std::sync::Arc;
+use std::time::Duration;
 
 fn single(store: &Arc<dyn cairn_store::Store>) -> Checkpointer {
     Checkpointer::with_options(store.clone(), World::single(), quick())
@@ -384,4 +385,35 @@ fn bounded_staging_memory_still_saves_everything() {
         .unwrap();
     assert_eq!(run.staging_bytes(), 16 << 20);
     Model::new(one("w", spec), 1).assert_loads(&run.open(1).unwrap());
+}
+
+#[test]
+fn a_rank_that_never_hears_of_the_others_writes_the_same_file() {
+    let model = Model::on("dp=2,tp=2", 1);
+    let rank = |store: &Arc<dyn cairn_store::Store>, rank: usize, patience: Duration| {
+        let mut options = quick();
+        options.commit_timeout = patience;
+        let world = World::new(rank, 4, "alone").unwrap();
+        let run = Checkpointer::with_options(store.clone(), world, options);
+        let local = model.local(rank);
+        run.save(1, &model.state(rank, &local), &SaveOptions::default())
+            .unwrap()
+            .wait()
+    };
+    let (together, alone) = (memory(), memory());
+    std::thread::scope(|scope| {
+        for index in 0..4 {
+            let (rank, store) = (&rank, &together);
+            scope.spawn(move || rank(store, index, Duration::from_secs(20)).unwrap());
+        }
+    });
+    let error = rank(&alone, 2, Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(&*error, Error::WritersMissing { missing, .. } if *missing == [0, 1, 3]));
+    let file = |store: &Arc<dyn cairn_store::Store>| {
+        let objects = store.list("").unwrap();
+        let mut keys = objects.iter().map(|object| &object.key);
+        let key = keys.find(|key| key.ends_with("/00002.safetensors"));
+        store.get(key.unwrap()).unwrap()
+    };
+    assert_eq!(file(&alone), file(&together));
 }

@@ -271,7 +271,7 @@ impl Outcome {
         table.fact(
             "plan",
             format!(
-                "{:.2} ms for a rank, 0 bytes exchanged",
+                "{:.2} ms for a rank, by itself",
                 self.planning.as_secs_f64() * 1e3
             ),
         );
