@@ -1,0 +1,1 @@
+"""Keeps the state of large-model training."""
