@@ -59,6 +59,22 @@ pub enum Error {
         /// The attempt that holds it.
         attempt: String,
     },
+    /// The variables of a launcher do not say which rank this is.
+    #[error("the launch is not clear: {} {reason}", list(&quoted(variables)))]
+    Launch {
+        /// The variables.
+        variables: Vec<&'static str>,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// Several ranks have no name for their launch.
+    #[error("`{launcher}` started {size} ranks and gave their launch no name")]
+    NoSession {
+        /// Who started them.
+        launcher: &'static str,
+        /// How many.
+        size: usize,
+    },
     /// Another launch with the same session name has begun to save this step.
     #[error("step {step} was begun by another launch that is also called `{session}`")]
     SessionReused {
@@ -176,6 +192,12 @@ impl Error {
             Error::Format(source) => return source.hint(),
             Error::PreviousSave { source, .. } => return source.hint(),
             Error::Keys(problems) => return problems.hint(),
+            Error::Launch { .. } => {
+                "mend these variables, or set `CAIRN_RANK` and `CAIRN_WORLD_SIZE`, which come before all others".into()
+            }
+            Error::NoSession { .. } => {
+                "set `CAIRN_SESSION` to the same name on all ranks, and to a new one at every start".into()
+            }
             Error::StepTaken { .. } => "save another step, or pass `replace` to put this save in its place".into(),
             Error::SessionReused { .. } => {
                 "nothing was committed; give every launch its own session name, such as a job id with its restart count".into()
@@ -240,6 +262,11 @@ impl<T> StoreContext<T> for Result<T, cairn_store::Error> {
             source,
         })
     }
+}
+
+/// Names as messages show them.
+fn quoted(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| format!("`{name}`")).collect()
 }
 
 /// `0, 1, 2 … (+97 more)`: a list that stays readable.

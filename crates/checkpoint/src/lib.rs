@@ -2,6 +2,7 @@
 //!
 //! | to | use |
 //! |---|---|
+//! | learn which rank this is | [`World::from_env`], [`Launch`] |
 //! | describe what a rank holds | [`State`], with a [`TensorSpec`](cairn_sharding::TensorSpec) for each tensor |
 //! | save it in the background | [`Checkpointer::save`] → [`Saving`] |
 //! | open what is committed | [`Checkpointer::latest`], [`Checkpointer::open`] → [`Checkpoint`] |
@@ -23,6 +24,7 @@ mod commit;
 mod error;
 mod hf_index;
 mod image;
+mod launch;
 mod layout;
 mod load;
 mod manifest;
@@ -57,6 +59,7 @@ pub use checkpointer::{Checkpointer, Latest, Options};
 pub use clock::rfc3339;
 pub use commit::IfCommitted;
 pub use error::{Error, Skipped};
+pub use launch::Launch;
 pub use layout::Layout;
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
 pub use manifest::{FORMAT_VERSION, Manifest};

@@ -1,5 +1,7 @@
 //! Who saves together: this process's rank, how many there are, and the name of the launch.
 
+use crate::Error;
+use crate::launch::Launch;
 use crate::names::random_session;
 
 /// One rank of a launch.
@@ -21,6 +23,14 @@ impl World {
             size: 1,
             session: random_session(),
         }
+    }
+
+    /// The launch this process is part of, by the variables its launcher set: torchrun, Slurm, MPI, Paddle or `CAIRN_RANK`.
+    ///
+    /// # Errors
+    /// If the variables contradict each other, or do not name the launch: see [`Launch`].
+    pub fn from_env() -> Result<Self, Error> {
+        Launch::from_env()?.world()
     }
 
     /// Rank `rank` of `size`, in the launch called `session` (a job id with its restart count, for example).
