@@ -20,6 +20,28 @@ pub enum Error {
         /// What does not fit.
         reason: String,
     },
+    /// A pickle breaks its rules, or uses what is not read.
+    #[error("`{file}` cannot be read as a pickle: {reason} (byte {offset})")]
+    Pickle {
+        /// The file, as the caller named it.
+        file: String,
+        /// Where in the pickle.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// A pickle names something that plain data has no need of.
+    #[error("`{file}` {deed} `{global}` at byte {offset} of its pickle, which is not allowed")]
+    Global {
+        /// The file, as the caller named it.
+        file: String,
+        /// Where in the pickle.
+        offset: u64,
+        /// What it does with the name.
+        deed: &'static str,
+        /// The name: a module and what it defines.
+        global: String,
+    },
     /// Nothing in the folder looks like a model.
     #[error("`{place}` holds no safetensors model")]
     NotAModel {
@@ -38,6 +60,12 @@ impl Error {
             Error::Header { .. } => {
                 Some("the file is damaged or incomplete: fetch or write it again".into())
             }
+            Error::Pickle { .. } => {
+                Some("the file is damaged, or was made by something unusual: write it again".into())
+            }
+            Error::Global { .. } => Some(
+                "nothing of it was run; if you trust the file, load it with the program that wrote it and save tensors and plain values only".into(),
+            ),
             Error::Index { .. } => Some(
                 "delete the index to use the files as they are, or fetch the folder again".into(),
             ),
