@@ -1,13 +1,30 @@
 //! The native module behind `import cairn`: Python objects in, the Rust core at work without the interpreter's lock.
 //!
 //! Memory crosses the border as one-dimensional `uint8` numpy arrays, borrowed for the time of a call; shapes and placement travel
-//! beside it as a `Spec`. Everything framework-specific is plain Python on top.
+//! beside it as a [`Spec`](spec::Spec). Plain values cross as JSON text. Everything that knows a framework is plain Python on top.
+
+mod errors;
+mod memory;
+mod report;
+mod run;
+mod saving;
+mod source;
+mod spec;
 
 use pyo3::prelude::*;
 
 /// The native module.
 #[pymodule]
 mod _cairn {
+    #[pymodule_export]
+    use crate::run::{Run, is_run, launch};
+    #[pymodule_export]
+    use crate::saving::Saving;
+    #[pymodule_export]
+    use crate::source::{Source, open_model};
+    #[pymodule_export]
+    use crate::spec::Spec;
+
     /// The version of the package.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,34 @@
+"""Which adapter speaks for an object: chosen by where its class was defined, so no framework is imported in vain."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+#: The package a class comes from → the module that knows it.
+_BY_PACKAGE = {
+    "numpy": "cairn.numpy",
+    "ml_dtypes": "cairn.numpy",
+    "torch": "cairn.torch._adapter",
+    "jax": "cairn.jax",
+    "jaxlib": "cairn.jax",
+    "paddle": "cairn.paddle",
+}
+_known: dict[type, ModuleType | None] = {}
+
+
+def adapter_of(value: object) -> ModuleType | None:
+    """The adapter for ``value``: that of the first class in its ancestry that a framework defined."""
+    kind = type(value)
+    try:
+        return _known[kind]
+    except KeyError:
+        pass
+    found = None
+    for ancestor in kind.__mro__:
+        package = ancestor.__module__.partition(".")[0]
+        if package in _BY_PACKAGE:
+            found = import_module(_BY_PACKAGE[package])
+            break
+    _known[kind] = found
+    return found

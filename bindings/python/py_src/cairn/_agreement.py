@@ -1,0 +1,68 @@
+"""Ranks compare what they hold, once, before anything is written.
+
+Names, types, shapes and placements must fit together. Ranks tell each other through the key-value store that already joins
+them (no collective), at their first save; afterwards nobody waits for anybody, and the commit checks again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ._tree import Flat
+from ._world import World
+from .errors import RanksDisagree
+
+
+#: How often ranks have compared the state of a run, which all ranks count alike.
+_rounds: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+
+
+def agree(flat: Flat, world: World, url: str, ranks_differ: bool, before: object) -> object:
+    """Compares this rank's layout with the others'; returns what is to be remembered for the next save.
+
+    Raises:
+        RanksDisagree: with the names, and which ranks lack or contradict them.
+    """
+    if world.size == 1 or world.board is None or (before is not None and not ranks_differ):
+        return before or True
+    own = {name: str(part.spec) for name, part in flat.parts.items()}
+    mark = hashlib.sha256(json.dumps(own).encode()).hexdigest()
+    if mark == before:
+        return before
+    topic = f"{world.session}/{url}/{next(_rounds[url])}"
+    told = [json.loads(message) for message in world.exchange(topic, json.dumps(own))]
+    _compare(told, flat, world, ranks_differ)
+    return mark
+
+
+def _compare(told: list[dict[str, str]], flat: Flat, world: World, ranks_differ: bool) -> None:
+    holders: dict[str, list[int]] = defaultdict(list)
+    for rank, names in enumerate(told):
+        for name in names:
+            holders[name].append(rank)
+    problems = []
+    for name, ranks in sorted(holders.items()):
+        texts = {told[rank][name] for rank in ranks}
+        listed = any("listed(" in text for text in texts)
+        if len(texts) > 1 and not listed:
+            one, other = sorted(texts)[:2]
+            problems.append(f"`{name}` is {one} on some ranks and {other} on others")
+        lacking = sorted(set(range(world.size)) - set(ranks))
+        if lacking and not ranks_differ and not listed:
+            problems.append(f"`{name}` is not on {_ranks(lacking)}")
+    if problems:
+        shown = "".join(f"\n  {problem}" for problem in problems[:20])
+        more = f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else ""
+        raise RanksDisagree(
+            f"the ranks do not hold the same state:{shown}{more}",
+            hint='if each rank is meant to name its own tensors (pipeline stages), pass ranks="differ" to Checkpointer',
+        )
+
+
+def _ranks(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{' …' if len(ranks) > 8 else ''}"

@@ -1,0 +1,279 @@
+"""A checkpoint or model, opened: a mapping from names to tensors that are read when they are indexed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _cairn
+from ._part import Context, Part
+from ._tree import Flat, fill, flatten, leaves
+from ._values import decode
+from ._world import World
+from .errors import KeyMismatch
+
+if TYPE_CHECKING:
+    from ._lazy import LazyTensor
+
+logger = logging.getLogger("cairn")
+
+Strict = bool | Literal["partial"]
+METRICS = "$metrics"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What a load would read, before it reads it."""
+
+    #: The bytes of stored tensors that are needed, each counted once.
+    wanted_bytes: int
+    #: The bytes that will be read: wanted ones, and the rest of the checksummed blocks they lie in.
+    read_bytes: int
+    #: The bytes of all targets.
+    target_bytes: int
+    files: int
+    reads: int
+    over_read: float
+    missing: list[str]
+    unexpected: list[str]
+    mismatched: list[str]
+    #: The plan in words.
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load did."""
+
+    #: The step that was loaded; ``None`` if it was a model in another format.
+    step: int | None
+    #: The tree that was loaded into, with plain values put in.
+    state: Any
+    wanted_bytes: int
+    read_bytes: int
+    planning_seconds: float
+    reading_seconds: float
+    missing: list[str]
+    unexpected: list[str]
+    mismatched: list[str]
+    #: Newer steps that were passed over, and why.
+    skipped: dict[int, str] = field(default_factory=dict)
+
+
+class Checkpoint(Mapping[str, "LazyTensor"]):
+    """A committed step, or a model in another format. Opening it reads no tensor data.
+
+    >>> checkpoint = cairn.open("runs/7b")
+    >>> checkpoint["model.layers.0.q.weight"][:16, ::2]
+    """
+
+    def __init__(self, source: _cairn.Source, world: World | None = None) -> None:
+        self._source = source
+        self._world = world
+
+    @property
+    def step(self) -> int | None:
+        """The step; ``None`` for a model in another format."""
+        return self._source.step
+
+    @property
+    def created(self) -> str | None:
+        """When it was saved: RFC 3339, UTC."""
+        return self._source.created
+
+    @property
+    def tags(self) -> list[str]:
+        """The words it was tagged with."""
+        return self._source.tags
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks that saved it."""
+        return self._source.world_size
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The plain values all ranks share, by path."""
+        stored = json.loads(self._source.values())
+        return {name: decode(value) for name, value in stored.items() if name != METRICS}
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The metrics given to ``save``."""
+        stored: dict[str, float] = decode(json.loads(self._source.values()).get(METRICS, {}))
+        return stored
+
+    def of_rank(self, rank: int) -> dict[str, Any]:
+        """The values that ``rank`` saved for itself; none if there was no such rank."""
+        stored = self._source.rank_values(rank)
+        return {} if stored is None else {name: decode(value) for name, value in json.loads(stored).items()}
+
+    @cached_property
+    def _names(self) -> dict[str, None]:
+        return dict.fromkeys(self._source.names())
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Names that are only another name of a tensor."""
+        return self._source.aliases()
+
+    def placement(self, name: str) -> str | None:
+        """How a tensor was spread over the ranks that saved it, such as ``bf16[4096@tp, 1024]``."""
+        return self._source.placement(name)
+
+    @property
+    def assets(self) -> dict[str, bytes]:
+        """Small files that travel with the tensors, such as ``config.json``."""
+        return self._source.assets()
+
+    def __getitem__(self, name: str) -> LazyTensor:
+        from ._lazy import LazyTensor
+
+        found = self._source.find(name)
+        if found is None:
+            raise KeyError(name)
+        dtype, shape = found
+        return LazyTensor(self, name, tuple(shape), dtype)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __repr__(self) -> str:
+        what = "model" if self.step is None else f"step {self.step}"
+        return f"<Checkpoint {what}: {len(self)} tensors>"
+
+    def read_boxes(
+        self, name: str, boxes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], out: Sequence[Any]
+    ) -> None:
+        """Reads each box (offset, extent) of a tensor into the contiguous ``uint8`` array beside it."""
+        found = self._source.find(name)
+        if found is None:
+            raise KeyError(name)
+        dtype, shape = found
+        slots = []
+        for (offset, extent), memory in zip(boxes, out, strict=True):
+            if memory.nbytes:
+                spec = _cairn.Spec.listed(dtype, shape, {0: [(list(offset), list(extent), None)]})
+                slots.append((name, spec, 0, memory, None))
+        if slots:
+            self._source.load(slots, ["missing", "mismatched"])
+
+    def load(self, into: Any, *, strict: Strict = True, verify: bool = True) -> Loaded:
+        """Loads into the tensors, stateful objects and containers of ``into``, in place, whatever layout they have.
+
+        ``strict=True`` wants every name under the top-level keys of ``into`` on both sides; ``"partial"`` lets the checkpoint
+        have more; ``False`` loads what fits and reports the rest. All differences are found before any data is read.
+
+        Raises:
+            KeyMismatch: with every missing, unexpected and mismatched name.
+            Damaged: if bytes are not what was written. ``into`` then holds a mixture and must not be used.
+        """
+        context, flat = self._flatten(into)
+        values, rank_values = self.plain, self._rank_values(flat, context.world)
+        refuse = self._compare(into, flat, strict)
+        report = self._source.load(_slots(flat, context.world.rank), refuse, verify=verify)
+        for part in flat.parts.values():
+            if part.after is not None:
+                part.after()
+        state = fill(into, "", flat, values, rank_values)
+        kept = {key: report[key] for key in ("wanted_bytes", "read_bytes", "planning_seconds", "reading_seconds")}
+        unexpected = [name for name in report["unexpected"] if _under(name, into)]
+        return Loaded(
+            self.step, state, **kept, missing=report["missing"], unexpected=unexpected, mismatched=report["mismatched"]
+        )
+
+    def explain(self, into: Any, *, strict: Strict = False) -> Explained:
+        """What :meth:`load` would read, and what would not fit; reads no tensor data."""
+        context, flat = self._flatten(into)
+        refuse = self._compare(into, flat, strict)
+        wanted = [(name, part.spec, context.world.rank) for name, part in flat.parts.items()]
+        cost, text = self._source.explain(wanted, refuse)
+        cost["unexpected"] = [name for name in cost["unexpected"] if _under(name, into)]
+        return Explained(**cost, text=text)
+
+    def _flatten(self, into: Any) -> tuple[Context, Flat]:
+        world = self._world or World.current()
+        context = Context(world, list(leaves(into)), self._source, {})
+        return context, flatten(into, context)
+
+    def _rank_values(self, flat: Flat, world: World) -> dict[str, Any]:
+        if not flat.rank_values:
+            return {}
+        own = self.of_rank(world.rank)
+        if not own and self.step is not None:
+            logger.warning(
+                "rank %d did not exist when step %s was saved: it keeps its own %s",
+                world.rank,
+                self.step,
+                ", ".join(flat.rank_values),
+            )
+        return own
+
+    def _compare(self, into: Any, flat: Flat, strict: Strict) -> list[str]:
+        """Checks plain values and unexpected names, which the engine does not know about; returns what it shall refuse."""
+        if strict is False:
+            return []
+        missing = [name for name in flat.values if name not in self.plain] if self.step is not None else []
+        unexpected: list[str] = []
+        if strict is True:
+            known = flat.parts.keys() | flat.values.keys() | flat.rank_values.keys()
+            stored = self._names.keys() | self.plain.keys()
+            unexpected = sorted(name for name in stored - known if _under(name, into))
+        if missing or unexpected:
+            missing += [name for name in flat.parts if name not in self._names]
+            raise _mismatch(sorted(missing), unexpected)
+        return ["missing", "mismatched"]
+
+    def export_hf(
+        self,
+        url: str,
+        names: Sequence[str] | None = None,
+        *,
+        max_shard_size: int = 5_000_000_000,
+        memory_bytes: int = 256 << 20,
+    ) -> list[str]:
+        """Writes tensors into a Hugging Face folder, in bounded memory; returns its data files."""
+        wanted = [name for name in self if name not in self.aliases] if names is None else list(names)
+        return self._source.export_hf(str(url), wanted, max_shard_size, memory_bytes)
+
+
+def _slots(flat: Flat, rank: int) -> list[tuple[str, _cairn.Spec, int, Any, Sequence[int] | None]]:
+    """The memory to fill; of several names for the same memory only the first."""
+    slots, seen = [], set()
+    for name, part in flat.parts.items():
+        if part.key is not None:
+            if part.key in seen:
+                continue
+            seen.add(part.key)
+        slots.append((name, part.spec, rank, part.memory, part.strides))
+    return slots
+
+
+def _under(name: str, into: Any) -> bool:
+    """Whether a stored name belongs to one of the top-level keys of ``into``."""
+    if not isinstance(into, Mapping):
+        return True
+    return any(name == str(key) or name.startswith(f"{key}.") for key in into)
+
+
+def _mismatch(missing: list[str], unexpected: list[str]) -> KeyMismatch:
+    lines = [f"checkpoint and target do not fit: {len(missing)} missing, {len(unexpected)} unexpected"]
+    lines += [f"  missing     `{name}`" for name in missing[:20]]
+    lines += [f"  unexpected  `{name}`" for name in unexpected[:20]]
+    hint = "to load a part of the checkpoint, pass strict='partial'" if not missing else "`cairn inspect --tree` lists every stored name"
+    error = KeyMismatch("\n".join(lines), hint=hint)
+    error.missing, error.unexpected, error.mismatched = missing, unexpected, []
+    return error

@@ -1,0 +1,296 @@
+"""Saves and loads the steps of one run."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import logging
+import os
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal
+
+from . import _cairn
+from ._agreement import agree
+from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
+from ._part import Context
+from ._saving import Saving
+from ._tree import Flat, flatten, leaves
+from ._values import encode
+from ._world import World
+from .errors import Damaged, Error, StateError, StepNotFound
+
+logger = logging.getLogger("cairn")
+
+_open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
+#: How many objects of this process have saved to a run, which all ranks count alike.
+_savers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Which steps stay; the newest good one always does."""
+
+    #: The newest this many.
+    last: int = 1
+    #: Every step that is a multiple of this.
+    every: int | None = None
+    #: Steps with one of these tags.
+    tags: Sequence[str] = ()
+
+
+class Checkpointer:
+    """One rank's access to a run: saves in the background, opens and loads what is committed.
+
+    >>> checkpointer = cairn.Checkpointer("runs/7b", keep=cairn.Keep(last=3, every=1000))
+    >>> checkpointer.save(step, {"model": model, "optim": optimizer})     # returns when the state is captured
+    >>> checkpointer.load(into={"model": model, "optim": optimizer})      # newest good step, any layout
+
+    Args:
+        url: where the run lies: a path or a ``file://`` URL.
+        keep: which steps stay; without it, all of them.
+        world: this process's rank and world; found in its process group or its launcher's variables if not given.
+        process_group: the torch process group whose ranks save together, if not all of them.
+        ranks: ``"same"`` if all ranks name the same tensors (data and tensor parallelism), ``"differ"`` if each names its own
+            (pipeline stages). With ``"same"`` a tensor that only some ranks name is refused before anything is written.
+        commit_timeout: seconds a rank waits for the others before it gives up.
+        staging_bytes: the most memory for captured state; without a limit as much as the rank writes.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        keep: Keep | None = None,
+        world: World | None = None,
+        process_group: Any = None,
+        ranks: Literal["same", "differ"] = "same",
+        commit_timeout: float = 600.0,
+        staging_bytes: int | None = None,
+    ) -> None:
+        if ranks not in ("same", "differ"):
+            raise StateError(f"ranks={ranks!r} is not a choice", hint='use "same" or "differ"')
+        self._url = os.fspath(url)
+        self._keep = keep
+        self._world = world
+        self._group = process_group
+        self._ranks_differ = ranks == "differ"
+        self._options: dict[str, Any] = {"commit_timeout": commit_timeout, "staging_bytes": staging_bytes}
+        self._writer: _cairn.Run | None = None
+        self._reader: _cairn.Run | None = None
+        self._saving: Saving | None = None
+        self._pruning: threading.Thread | None = None
+        self._agreed: object = None
+        self._process = os.getpid()
+        _open.add(self)
+
+    @property
+    def url(self) -> str:
+        """Where the run lies."""
+        return self._url
+
+    @property
+    def world(self) -> World:
+        """This process's rank and world."""
+        if self._world is None:
+            self._world = World.current(self._group)
+        return self._world
+
+    @property
+    def _run(self) -> _cairn.Run:
+        """The run as a reader sees it: one rank may look while the others do not."""
+        if self._reader is None:
+            self._reader = _cairn.Run(self._url, 0, 1, None)
+        return self._reader
+
+    def _saving_run(self) -> _cairn.Run:
+        """The run as all ranks save it together. Each object that saves has a session name of its own."""
+        if self._writer is None:
+            world, session = self.world, None
+            if world.session is not None:
+                session = f"{world.session}-{next(_savers[self._url])}"
+            self._writer = _cairn.Run(self._url, world.rank, world.size, session, **self._options)
+        return self._writer
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        blocking: bool = False,
+        metrics: Mapping[str, float] | None = None,
+        tags: Sequence[str] = (),
+        replace: bool = False,
+        assets: Mapping[str, bytes] | None = None,
+    ) -> Saving:
+        """Saves ``state`` as ``step``. Returns when it is captured and may change; the rest goes on in the background.
+
+        ``state`` is a tree of dicts, lists and tuples with tensors, stateful objects and plain values. Every rank of the world
+        saves the same steps in the same order, and no rank waits for another here.
+
+        Raises:
+            StateError: if something in the state cannot be kept; the message gives its path.
+            StepExists: if the step is committed already and ``replace`` is not given.
+            cairn.Error: the failure of the save before, if nobody looked at it.
+        """
+        context = Context(self.world, list(leaves(state)), None, {})
+        flat = flatten(state, context)
+        self._agree(flat)
+        if metrics:
+            flat.values[METRICS] = encode(dict(metrics), METRICS)
+        self._prune_in_background()
+        native = self._saving_run().save(
+            int(step),
+            [(name, part.spec, part.memory, part.strides) for name, part in flat.parts.items()],
+            json.dumps(flat.values),
+            json.dumps(flat.rank_values),
+            list(tags),
+            replace=replace,
+            assets={} if assets is None else dict(assets),
+        )
+        self._saving = Saving(native)
+        if blocking:
+            self._saving.wait()
+        return self._saving
+
+    def load(
+        self,
+        step: int | Literal["latest"] = "latest",
+        *,
+        into: Any,
+        strict: Strict = True,
+        recipe: None = None,
+        verify: bool = True,
+    ) -> Loaded:
+        """Loads a step in place, on any layout; ``"latest"`` is the newest one whose bytes are all intact.
+
+        Raises:
+            StepNotFound: if there is no (usable) step.
+            KeyMismatch: with every difference between checkpoint and ``into``, before any data is read.
+        """
+        if recipe is not None:
+            raise StateError("this version has no recipes", hint="leave `recipe` out, and rename keys in `into` instead")
+        if step != "latest":
+            return self.open(step).load(into, strict=strict, verify=verify)
+        skipped: dict[int, str] = {}
+        for number in reversed(self.steps()):
+            try:
+                self._check(number)
+                loaded = self.open(number).load(into, strict=strict, verify=verify)
+            except Damaged as error:
+                logger.warning("passing over step %d: %s", number, error.message)
+                skipped[number] = error.message
+            else:
+                loaded.skipped.update(skipped)
+                return loaded
+        lines = "".join(f"\n  step {number}: {reason}" for number, reason in skipped.items())
+        raise StepNotFound(f"`{self._url}` has no usable checkpoint{lines}")
+
+    def open(self, step: int | Literal["latest"] = "latest") -> Checkpoint:
+        """Opens a committed step; reads no tensor data."""
+        if step != "latest":
+            return Checkpoint(self._run.open(int(step)), self.world)
+        for number in reversed(self.steps()):
+            try:
+                self._check(number)
+                return self.open(number)
+            except Damaged as error:
+                logger.warning("passing over step %d: %s", number, error.message)
+        raise StepNotFound(f"`{self._url}` has no usable checkpoint")
+
+    def steps(self) -> list[int]:
+        """The committed steps, ascending."""
+        return self._run.steps()
+
+    def verify(self, step: int | Literal["latest"] = "latest", *, read_data: bool | float = True) -> dict[str, Any]:
+        """Checks a step's structure, and all or a fraction of its bytes.
+
+        Raises:
+            Damaged: with everything that is wrong.
+        """
+        number = step if step != "latest" else self._newest()
+        return self._check(number, float(read_data))
+
+    def explain(self, step: int | Literal["latest"] = "latest", *, into: Any) -> Explained:
+        """What a load would read, and what would not fit; reads no tensor data."""
+        return self.open(step).explain(into)
+
+    def wait(self) -> None:
+        """Waits for the save in the background, if there is one, and for pruning."""
+        if self._saving is not None:
+            saving, self._saving = self._saving, None
+            saving.wait()
+            self._prune_in_background()
+        if self._pruning is not None:
+            self._pruning.join()
+
+    def close(self) -> None:
+        """Waits until everything is durable. The object can be used again afterwards."""
+        if self._process == os.getpid():
+            self.wait()
+            _open.discard(self)
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.close()
+        except Error:
+            if error is None:
+                raise
+            logger.exception("a save failed while another error was on its way")
+
+    def __repr__(self) -> str:
+        return f"<Checkpointer {self._url!r}>"
+
+    def _agree(self, flat: Flat) -> None:
+        self._agreed = agree(flat, self.world, self._url, self._ranks_differ, self._agreed)
+
+    def _newest(self) -> int:
+        steps = self.steps()
+        if not steps:
+            raise StepNotFound(f"`{self._url}` has no committed step")
+        return steps[-1]
+
+    def _check(self, step: int, fraction: float = 0.0) -> dict[str, Any]:
+        report = self._run.verify(step, fraction)
+        if report["damage"]:
+            raise Damaged(
+                "\n".join(report["damage"]),
+                hint="use another step: `cairn ls` shows them, and loading the latest passes over damaged ones",
+            )
+        return report
+
+    def _prune_in_background(self) -> None:
+        """Rank 0 deletes what no rule keeps, away from the training loop."""
+        keep = self._keep
+        if keep is None or self.world.rank != 0:
+            return
+        if self._pruning is not None:
+            self._pruning.join()
+        arguments = (self._run, keep)
+        self._pruning = threading.Thread(target=_prune, args=arguments, name="cairn-prune", daemon=True)
+        self._pruning.start()
+
+
+def _prune(run: _cairn.Run, keep: Keep) -> None:
+    try:
+        run.prune(keep.last, keep.every, list(keep.tags))
+    except Error:
+        logger.exception("old steps could not be deleted")
+
+
+@atexit.register
+def _close_all() -> None:
+    """What was started is finished, even if nobody waited for it."""
+    for checkpointer in list(_open):
+        try:
+            checkpointer.close()
+        except Error as error:
+            logger.error("%s: %s", checkpointer.url, error)

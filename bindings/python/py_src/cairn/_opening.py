@@ -1,0 +1,36 @@
+"""Opens anything that holds tensors: a run, a step of it, a Hugging Face folder, a DCP folder, a `.pt` file."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from . import _cairn
+from ._checkpoint import Checkpoint, Loaded, Strict
+from ._checkpointer import Checkpointer
+from ._world import World
+
+_STEP = re.compile(r"(?:(?P<run>.*)/)?step-(?P<step>\d+)/*$")
+
+
+def open(url: str | os.PathLike[str], step: int | None = None, *, world: World | None = None) -> Checkpoint:
+    """Opens the newest good step of a run, the step that is named, or a model in another format.
+
+    Reads names, shapes and where the bytes lie; tensor data is read when a tensor is indexed. Pickles are understood, never
+    executed.
+    """
+    text = os.fspath(url)
+    named = _STEP.match(text)
+    if step is None and named is not None and _cairn.is_run(named["run"] or "."):
+        return Checkpointer(named["run"] or ".", world=world).open(int(named["step"]))
+    if step is not None or _cairn.is_run(text):
+        return Checkpointer(text, world=world).open("latest" if step is None else step)
+    return Checkpoint(_cairn.open_model(text), world)
+
+
+def load(
+    url: str | os.PathLike[str], into: Any, *, strict: Strict = True, world: World | None = None
+) -> Loaded:
+    """Loads a run's newest step, a step, or a model in another format into ``into``, in place, on any layout."""
+    return open(url, world=world).load(into, strict=strict)

@@ -1,0 +1,78 @@
+"""One rank's part of one tensor, as adapters hand it to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ._cairn import Source, Spec
+    from ._world import World
+
+
+@dataclass(slots=True)
+class Part:
+    """A tensor's placement, and this rank's memory of it.
+
+    ``memory`` is a contiguous one-dimensional ``uint8`` array that shares the tensor's memory, or stands in for it:
+    then ``after`` moves what a load has put there to where it belongs. ``key`` is equal for names that share memory.
+    """
+
+    spec: Spec
+    memory: Any
+    strides: tuple[int, ...] | None = None
+    after: Callable[[], None] | None = None
+    key: object = None
+
+
+@dataclass(slots=True)
+class Node:
+    """A stateful object taken apart: the tree it consists of, and how it takes a loaded tree back."""
+
+    tree: Any
+    restore: Callable[[Any], None]
+
+
+@dataclass
+class Context:
+    """What adapters may know while a state is walked."""
+
+    world: World
+    #: Everything in the tree that is no container, with its path.
+    leaves: Sequence[tuple[str, object]]
+    #: Where a load comes from; ``None`` while saving.
+    source: Source | None = None
+    #: For adapters to keep things in during one walk.
+    notes: dict[str, Any] | None = None
+
+    @property
+    def loading(self) -> bool:
+        """Whether memory will be written to."""
+        return self.source is not None
+
+
+class Adapter(Protocol):
+    """What a framework's module offers, as module-level functions."""
+
+    def is_tensor(self, value: object) -> bool:
+        """Whether :meth:`part` has an answer."""
+
+    def part(self, value: object, path: str, context: Context) -> Part | None:
+        """This rank's part of ``value``, or ``None`` if it is no tensor."""
+
+    def node(self, value: object, path: str, context: Context) -> Node | None:
+        """``value`` taken apart, or ``None`` if it has no state of its own."""
+
+
+class PerRank:
+    """A value that belongs to this rank alone, such as the state of its random-number generators.
+
+    A rank that did not exist when the checkpoint was saved keeps what it has.
+    """
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"PerRank({self.value!r})"

@@ -1,0 +1,111 @@
+"""The handle of a save that goes on in the background."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from . import _cairn
+from .errors import StateError
+
+
+@dataclass(frozen=True)
+class SaveReport:
+    """What a finished save did."""
+
+    step: int
+    #: The attempt that holds it.
+    attempt: str
+    #: The bytes this rank wrote.
+    len_bytes: int
+    #: From the call of ``save`` until this rank's bytes were durable.
+    durable_seconds: float
+    #: From the call of ``save`` until the step was committed.
+    committed_seconds: float
+    #: How long ``save`` held its caller.
+    stall_seconds: float
+
+
+class Saving:
+    """A save in the background: wait for it, await it, or hand out :attr:`future`.
+
+    Dropping the handle does not stop the save; a failure nobody looked at is raised by the next ``save`` or ``close``.
+    """
+
+    def __init__(self, native: _cairn.Saving) -> None:
+        self._native = native
+        self._process = os.getpid()
+        self._future: Future[SaveReport] | None = None
+
+    @property
+    def step(self) -> int:
+        """The step being saved."""
+        return self._native.step
+
+    @property
+    def staged(self) -> bool:
+        """Whether the state has been captured and may change again. ``save`` returns when it has."""
+        return True
+
+    @property
+    def stall_seconds(self) -> float:
+        """How long ``save`` held its caller."""
+        return self._native.stall
+
+    def done(self) -> bool:
+        """Whether the save has ended, well or not."""
+        return self._native.is_done()
+
+    def progress(self) -> tuple[int, int]:
+        """The bytes of this rank that are written, and all there are."""
+        return self._native.progress()
+
+    def wait(self, timeout: float | None = None) -> SaveReport:
+        """Waits until the step is committed: every rank's bytes are durable and readers see them.
+
+        Raises:
+            TimeoutError: if ``timeout`` seconds pass first; the save goes on.
+            cairn.Error: whatever stopped this rank, another one, or the commit.
+        """
+        if self._process != os.getpid():
+            raise StateError("this save belongs to the process that began it, and this is a fork of that process")
+        report = self._native.wait(timeout)
+        if report is None:
+            raise TimeoutError(f"step {self.step} is still being saved after {timeout} s")
+        return SaveReport(**report, stall_seconds=self.stall_seconds)
+
+    def report(self) -> SaveReport:
+        """What the save did; waits for it."""
+        return self.wait()
+
+    @property
+    def future(self) -> Future[SaveReport]:
+        """The same as a :class:`concurrent.futures.Future`."""
+        if self._future is None:
+            self._future = Future()
+            threading.Thread(target=_fulfil, args=(self._future, self), daemon=True).start()
+        return self._future
+
+    def __await__(self) -> Generator[Any, None, SaveReport]:
+        import asyncio
+
+        return asyncio.wrap_future(self.future).__await__()
+
+    def __repr__(self) -> str:
+        written, total = self.progress()
+        return f"<Saving step {self.step}: {'done' if self.done() else f'{written} of {total} bytes'}>"
+
+    def _repr_html_(self) -> str:
+        written, total = self.progress()
+        return f"<progress value='{written}' max='{max(total, 1)}'></progress> step {self.step}: {written:,} of {total:,} bytes"
+
+
+def _fulfil(future: Future[SaveReport], saving: Saving) -> None:
+    try:
+        future.set_result(saving.wait())
+    except BaseException as error:
+        future.set_exception(error)

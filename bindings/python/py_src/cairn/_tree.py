@@ -1,0 +1,179 @@
+"""A training state taken apart into named tensors and plain values, and put together again.
+
+Dicts, lists and tuples are walked; a name is the path to a leaf, joined with dots. Objects with ``state_dict`` and
+``load_state_dict`` are asked for theirs. A part of the tree without tensors is one plain value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._adapters import adapter_of
+from ._part import Context, Node, Part, PerRank
+from ._values import NotPlain, encode, refused
+from .errors import StateError
+
+
+@dataclass
+class Flat:
+    """The leaves of a state."""
+
+    parts: dict[str, Part] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    rank_values: dict[str, Any] = field(default_factory=dict)
+    #: Stateful objects that were asked for their state, by path.
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+
+def leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Everything in the tree that is no container."""
+    children = _children(tree)
+    if children is None:
+        yield path, tree
+        return
+    for key, child in children:
+        yield from leaves(child, join(path, key))
+
+
+def flatten(tree: object, context: Context) -> Flat:
+    """Takes ``tree`` apart.
+
+    Raises:
+        StateError: if a leaf cannot be kept, or two leaves have the same name; the message gives the path.
+    """
+    flat = Flat()
+    try:
+        _walk(tree, "", context, flat)
+    except NotPlain as error:
+        raise refused(error) from None
+    return flat
+
+
+def _walk(value: object, path: str, context: Context, flat: Flat) -> None:
+    if isinstance(value, PerRank):
+        _put(flat.rank_values, path, encode(value.value, path), flat)
+        return
+    adapter = adapter_of(value)
+    if adapter is not None:
+        part = adapter.part(value, path, context)
+        if part is not None:
+            _put(flat.parts, path, part, flat)
+            return
+    node = node_of(value, path, context)
+    if node is not None:
+        flat.nodes[path] = node
+        _walk(node.tree, path, context, flat)
+        return
+    children = _children(value)
+    if children is None or not any(holds_parts(child) for _, child in children):
+        _put(flat.values, path, encode(value, path), flat)
+        return
+    for key, child in children:
+        _walk(child, join(path, key), context, flat)
+
+
+def node_of(value: object, path: str, context: Context) -> Node | None:
+    """A stateful object taken apart, or ``None``."""
+    adapter = adapter_of(value)
+    node: Node | None = adapter.node(value, path, context) if adapter is not None else None
+    if node is not None or isinstance(value, type) or _children(value) is not None:
+        return node
+    state_dict, load_state_dict = getattr(value, "state_dict", None), getattr(value, "load_state_dict", None)
+    if callable(state_dict) and callable(load_state_dict):
+        return Node(state_dict(), load_state_dict)
+    return None
+
+
+def holds_parts(value: object) -> bool:
+    """Whether there is anything in ``value`` beside plain data."""
+    if isinstance(value, (str, bytes, int, float, type(None))):
+        return False
+    children = _children(value)
+    if children is not None:
+        return any(holds_parts(child) for _, child in children)
+    if isinstance(value, PerRank) or callable(getattr(value, "state_dict", None)):
+        return True
+    adapter = adapter_of(value)
+    return adapter is not None and adapter.is_tensor(value)
+
+
+def fill(value: Any, path: str, flat: Flat, values: Mapping[str, Any], rank_values: Mapping[str, Any]) -> Any:
+    """``value`` with loaded plain values in it: dicts and lists in place, tuples made anew. Tensors are filled already."""
+    if isinstance(value, PerRank):
+        value.value = rank_values.get(path, value.value)
+        return value
+    if path in flat.parts:
+        return value
+    node = flat.nodes.get(path)
+    if node is not None and node.tree is not value:
+        tree = fill(node.tree, path, _without(flat, path), values, rank_values)
+        node.restore(tree.value if isinstance(tree, PerRank) else tree)
+        return value
+    if path in flat.values:
+        return _replaced(value, values.get(path, value))
+    return _fill_children(value, path, flat, values, rank_values)
+
+
+def _replaced(old: Any, new: Any) -> Any:
+    """The new value; a dict or list keeps its identity, so that those who hold it see what was loaded."""
+    if type(old) is dict and type(new) is dict:
+        old.clear()
+        old.update(new)
+        return old
+    if type(old) is list and type(new) is list:
+        old[:] = new
+        return old
+    return new
+
+
+def _fill_children(
+    value: Any, path: str, flat: Flat, values: Mapping[str, Any], rank_values: Mapping[str, Any]
+) -> Any:
+    children = _children(value)
+    if children is None:
+        return value
+    filled = [(key, fill(child, join(path, key), flat, values, rank_values)) for key, child in children]
+    if isinstance(value, Mapping):
+        for key, child in filled:
+            if value[key] is not child:
+                value[key] = child  # type: ignore[index]
+        return value
+    items = [child for _, child in filled]
+    if isinstance(value, list):
+        value[:] = items
+        return value
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+
+
+def _without(flat: Flat, path: str) -> Flat:
+    nodes = {place: node for place, node in flat.nodes.items() if place != path}
+    return Flat(flat.parts, flat.values, flat.rank_values, nodes)
+
+
+def _children(value: object) -> list[tuple[object, Any]] | None:
+    """The items of a container; ``None`` for everything else."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    return None
+
+
+def _put(kind: dict[str, Any], path: str, value: Any, flat: Flat) -> None:
+    if path in flat.parts or path in flat.values or path in flat.rank_values:
+        raise StateError(
+            f"two leaves of the state are called `{path}`",
+            hint="names are paths joined with dots: a key that contains a dot can meet a nested key",
+        )
+    kind[path] = value
+
+
+def join(path: str, key: object) -> str:
+    """The path of a child."""
+    if not isinstance(key, (str, int)) or isinstance(key, bool):
+        raise StateError(
+            f"`{path}` has the key {key!r}, but above tensors only strings and integers can be keys",
+        )
+    return f"{path}.{key}" if path else str(key)

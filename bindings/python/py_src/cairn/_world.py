@@ -1,0 +1,130 @@
+"""Who saves together: this process's rank, how many there are, and the name of the launch."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from . import _cairn
+from .errors import RankFailed, StateError
+
+logger = logging.getLogger("cairn")
+
+
+class Board(Protocol):
+    """A place where ranks leave each other short messages; torch's key-value stores are one."""
+
+    def set(self, key: str, value: str) -> object:
+        """Leaves a message."""
+
+    def get(self, key: str) -> bytes:
+        """Waits for a message and takes a copy."""
+
+
+@dataclass(frozen=True)
+class World:
+    """One rank of a launch. ``session`` is equal on all ranks and new for every launch."""
+
+    rank: int = 0
+    size: int = 1
+    session: str | None = None
+    local_rank: int | None = None
+    local_size: int | None = None
+    #: Where this was learnt: "torchrun", "Slurm", "process group" …
+    launcher: str = "single process"
+    board: Board | None = None
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks."""
+        return list(range(self.size))
+
+    @staticmethod
+    def current(process_group: Any = None) -> World:
+        """The world this process lives in: its process group if there is one, else what the launcher's variables say."""
+        world = _from_process_group(process_group) or _from_launcher()
+        logger.info("rank %d of %d (%s)", world.rank, world.size, world.launcher)
+        return world
+
+    def exchange(self, topic: str, message: str) -> list[str]:
+        """Every rank's message, in order of rank; needs a board.
+
+        Raises:
+            RankFailed: if a rank leaves none in time.
+        """
+        if self.board is None:
+            raise StateError("ranks without a process group cannot exchange messages")
+        self.board.set(f"cairn/{topic}/{self.rank}", message)
+        messages = []
+        for rank in self.ranks:
+            try:
+                messages.append(bytes(self.board.get(f"cairn/{topic}/{rank}")).decode())
+            except Exception as error:
+                raise RankFailed(
+                    f"rank {rank} did not say what it holds: {error}", hint="look at that rank's log"
+                ) from error
+        return messages
+
+
+def _from_process_group(group: Any) -> World | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
+    if size == 1:
+        return World(0, 1, launcher="process group")
+    board = distributed.distributed_c10d._get_process_group_store(group or distributed.group.WORLD)
+    launch = os.environ
+    local_rank, local_size = launch.get("LOCAL_RANK"), launch.get("LOCAL_WORLD_SIZE")
+    return World(
+        rank,
+        size,
+        _common_session(board, rank),
+        int(local_rank) if local_rank else None,
+        int(local_size) if local_size else None,
+        "process group",
+        board,
+    )
+
+
+def _from_launcher() -> World:
+    rank, size, session, local_rank, local_size, launcher = _cairn.launch()
+    board = None
+    if size > 1 and session is None:
+        board = _agent_store()
+        if board is None:
+            raise StateError(
+                f"this is rank {rank} of {size} ({launcher}), but nothing names the launch",
+                hint="call torch.distributed.init_process_group first, or set CAIRN_SESSION to something new for each launch",
+            )
+        session = _common_session(board, rank)
+    return World(rank, size, session, local_rank, local_size, launcher, board)
+
+
+_sessions: dict[int, str] = {}
+
+
+def _common_session(board: Board, rank: int) -> str:
+    """A name that rank 0 makes up once for each board; asking again gives the same."""
+    known = _sessions.get(id(board))
+    if known is None:
+        if rank == 0:
+            board.set("cairn/session", uuid.uuid4().hex)
+        known = _sessions[id(board)] = bytes(board.get("cairn/session")).decode()
+    return known
+
+
+def _agent_store() -> Board | None:
+    """The store that torchrun keeps for its ranks, if this process was started by it and uses torch."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or "torch" not in sys.modules:
+        return None
+    from torch.distributed import PrefixStore, TCPStore
+
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    prefixed: Board = PrefixStore(f"cairn-{restart}", store)
+    return prefixed

@@ -1,0 +1,250 @@
+//! One rank's access to a run.
+
+use crate::errors::{OrRaise, raise};
+use crate::memory::bytes;
+use crate::report;
+use crate::saving::Saving;
+use crate::source::Source;
+use crate::spec::Spec;
+use cairn::checkpoint::retention::{self, Keep};
+use cairn::checkpoint::{
+    Checkpointer, IfCommitted, Launch, Options, SaveOptions, State, StepState, World, all_steps,
+    survey,
+};
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// A tensor to save: name, placement, memory, strides in elements if it is not row-major.
+type Held<'py> = (
+    String,
+    Py<Spec>,
+    PyReadonlyArray1<'py, u8>,
+    Option<Vec<usize>>,
+);
+
+type LaunchTuple = (
+    usize,
+    usize,
+    Option<String>,
+    Option<usize>,
+    Option<usize>,
+    &'static str,
+);
+
+/// The steps of one run, saved and opened by one rank.
+#[pyclass(frozen, module = "cairn._cairn")]
+pub(crate) struct Run {
+    inner: Option<Checkpointer>,
+    world: World,
+    process: u32,
+}
+
+#[pymethods]
+impl Run {
+    #[new]
+    #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None))]
+    fn new(
+        url: &str,
+        rank: usize,
+        size: usize,
+        session: Option<String>,
+        commit_timeout: Option<f64>,
+        takeover: Option<f64>,
+        staging_bytes: Option<u64>,
+    ) -> PyResult<Self> {
+        let world = match session {
+            Some(session) => World::new(rank, size, session),
+            None if size == 1 => Some(World::single()),
+            None => None,
+        };
+        let world = world.ok_or_else(|| {
+            let message = format!("rank {rank} of {size} without a session is not a world");
+            let hint =
+                "ranks count from 0, and ranks that save together need a common session name";
+            raise("StateError", &message, Some(hint.into()), None)
+        })?;
+        let mut options = Options::default();
+        let seconds = |value: f64| Duration::try_from_secs_f64(value).ok();
+        if let Some(timeout) = commit_timeout.and_then(seconds) {
+            options.commit_timeout = timeout;
+        }
+        if let Some(takeover) = takeover.and_then(seconds) {
+            options.takeover = takeover;
+        }
+        options.staging_bytes = staging_bytes;
+        let store = cairn::store::open(url).or_raise()?;
+        let inner = Checkpointer::with_options(store, world.clone(), options);
+        Ok(Self {
+            inner: Some(inner),
+            world,
+            process: std::process::id(),
+        })
+    }
+
+    /// The run's address.
+    #[getter]
+    fn url(&self) -> String {
+        self.inner().store().url()
+    }
+
+    /// The launch's name.
+    #[getter]
+    fn session(&self) -> &str {
+        self.world.session()
+    }
+
+    /// Captures the state and returns; writing and committing go on in the background.
+    #[pyo3(signature = (step, tensors, values, rank_values, tags, *, replace = false, assets = None))]
+    #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
+    fn save(
+        &self,
+        py: Python,
+        step: u64,
+        tensors: Vec<Held>,
+        values: &str,
+        rank_values: &str,
+        tags: Vec<String>,
+        replace: bool,
+        assets: Option<BTreeMap<String, Vec<u8>>>,
+    ) -> PyResult<Saving> {
+        self.check_process()?;
+        let mut state = State::new(self.world.rank());
+        for (name, spec, array, strides) in &tensors {
+            let (spec, bytes) = (&spec.get().0, bytes(name, array)?);
+            match strides {
+                None => state.tensor(name, spec, bytes),
+                Some(strides) => state.strided_tensor(name, spec, bytes, strides),
+            }
+            .or_raise()?;
+        }
+        for (name, value) in values_of(values)? {
+            state.value(&name, value);
+        }
+        for (name, value) in values_of(rank_values)? {
+            state.rank_value(&name, value);
+        }
+        let options = SaveOptions {
+            tags,
+            if_committed: match replace {
+                true => IfCommitted::Replace,
+                false => IfCommitted::Refuse,
+            },
+            assets: assets.unwrap_or_default(),
+        };
+        let saving = py.detach(|| self.inner().save(step, &state, &options));
+        saving.or_raise().map(Saving)
+    }
+
+    /// The committed steps, ascending.
+    fn steps(&self, py: Python) -> PyResult<Vec<u64>> {
+        py.detach(|| self.inner().steps()).or_raise()
+    }
+
+    /// Opens a committed step.
+    fn open(&self, py: Python, step: u64) -> PyResult<Source> {
+        let opened = py.detach(|| self.inner().open(step));
+        Ok(Source::checkpoint(opened.or_raise()?))
+    }
+
+    /// Checks a step's structure, and about `fraction` of its bytes: what was looked at, and everything that is wrong.
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        step: u64,
+        fraction: f64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let state = py
+            .detach(|| survey(self.inner().store(), step, fraction, &|_| {}))
+            .or_raise()?;
+        match state {
+            StepState::Whole(_, report) | StepState::Damaged(_, report) => {
+                report::verified(py, &report)
+            }
+            StepState::TooNew(error) => Err(error).or_raise(),
+            StepState::Incomplete(attempts) => {
+                let reason = attempts.iter().map(|attempt| attempt.reason());
+                let reason = reason.collect::<Vec<_>>().join("; ");
+                Err(cairn::checkpoint::Error::Incomplete { step, reason }).or_raise()
+            }
+        }
+    }
+
+    /// Deletes the steps that no rule keeps and returns them; with `dry_run` only returns them.
+    #[pyo3(signature = (last, every, tags, *, dry_run = false))]
+    fn prune(
+        &self,
+        py: Python,
+        last: usize,
+        every: Option<u64>,
+        tags: Vec<String>,
+        dry_run: bool,
+    ) -> PyResult<Vec<u64>> {
+        let keep = Keep { last, every, tags };
+        let store = self.inner().store();
+        let pruned = py.detach(|| {
+            let plan = retention::plan(store, &keep, None, SystemTime::now())?;
+            if !dry_run && !plan.remove.is_empty() {
+                retention::prune(store.as_ref(), &plan)?;
+            }
+            Ok::<_, cairn::checkpoint::Error>(plan.remove)
+        });
+        pruned.or_raise()
+    }
+}
+
+impl Run {
+    fn inner(&self) -> &Checkpointer {
+        self.inner.as_ref().expect("only `drop` takes it")
+    }
+
+    /// The threads of a run do not survive a fork, so a child may not save through its parent's.
+    fn check_process(&self) -> PyResult<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        let message = "this Checkpointer belongs to the process that made it, and this is a fork of that process";
+        let hint = "make a new Checkpointer in the child";
+        Err(raise("StateError", message, Some(hint.into()), None))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // In a forked child there is no thread to wait for, and waiting would never end.
+            std::mem::forget(self.inner.take());
+        }
+    }
+}
+
+/// Rank, size, session, local rank, local size and launcher, as the environment says.
+#[pyfunction]
+pub(crate) fn launch() -> PyResult<LaunchTuple> {
+    let launch = Launch::from_env().or_raise()?;
+    Ok((
+        launch.rank,
+        launch.size,
+        launch.session,
+        launch.local_rank,
+        launch.local_size,
+        launch.launcher,
+    ))
+}
+
+/// Whether there are steps at this place, committed or not.
+#[pyfunction]
+pub(crate) fn is_run(py: Python, url: &str) -> PyResult<bool> {
+    let store = cairn::store::open(url).or_raise()?;
+    let steps = py.detach(|| all_steps(store.as_ref()));
+    Ok(!steps.or_raise()?.is_empty())
+}
+
+fn values_of(json: &str) -> PyResult<BTreeMap<String, serde_json::Value>> {
+    serde_json::from_str(json).map_err(|error| {
+        let message = format!("plain values could not be read: {error}");
+        raise("StateError", &message, None, None)
+    })
+}

@@ -1,0 +1,236 @@
+//! Something tensors can be loaded from: a step of a run, or a model in another format.
+
+use crate::errors::{OrRaise, raise};
+use crate::memory::bytes_mut;
+use crate::report;
+use crate::spec::Spec;
+use cairn::checkpoint::{
+    Checkpoint, LoadOptions, LoadPlan, ModelSource, OnProblem, RewriteOptions, Strictness, Target,
+    Wanted, export_hf, load,
+};
+use numpy::PyReadwriteArray1;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+
+/// Memory to load into: name, placement, rank, memory, strides in elements if it is not row-major.
+type Slot<'py> = (
+    String,
+    Py<Spec>,
+    usize,
+    PyReadwriteArray1<'py, u8>,
+    Option<Vec<usize>>,
+);
+
+/// An opened checkpoint or model; no tensor data is read until it is asked for.
+#[pyclass(frozen, module = "cairn._cairn")]
+pub(crate) struct Source(Kind);
+
+enum Kind {
+    Checkpoint(Box<Checkpoint>),
+    Model(Box<ModelSource>),
+}
+
+/// Opens a model in another format: a folder or a file.
+#[pyfunction]
+pub(crate) fn open_model(py: Python, url: &str) -> PyResult<Source> {
+    let opened = py.detach(|| {
+        let store = cairn::store::open(url).map_err(cairn::formats::Error::from)?;
+        let model = cairn::formats::hf::open_folder(store.as_ref())?;
+        Ok::<_, cairn::formats::Error>(ModelSource::new(store, model))
+    });
+    let opened = opened.map_err(cairn::checkpoint::Error::from);
+    Ok(Source(Kind::Model(Box::new(opened.or_raise()?))))
+}
+
+#[pymethods]
+impl Source {
+    /// The step, if this is a checkpoint.
+    #[getter]
+    fn step(&self) -> Option<u64> {
+        self.as_checkpoint().map(Checkpoint::step)
+    }
+
+    /// When it was saved: RFC 3339, UTC.
+    #[getter]
+    fn created(&self) -> Option<String> {
+        self.as_checkpoint()
+            .map(|checkpoint| checkpoint.manifest().created.clone())
+    }
+
+    /// The words it was tagged with.
+    #[getter]
+    fn tags(&self) -> Vec<String> {
+        self.as_checkpoint()
+            .map(|checkpoint| checkpoint.manifest().tags.clone())
+            .unwrap_or_default()
+    }
+
+    /// The number of ranks that saved it.
+    #[getter]
+    fn world_size(&self) -> usize {
+        self.as_checkpoint()
+            .map_or(1, |checkpoint| checkpoint.manifest().writers())
+    }
+
+    /// Every name a tensor can be asked for by, in order.
+    fn names(&self) -> Vec<String> {
+        let names = self.source().names();
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Those of the names that are only another name of a tensor.
+    fn aliases(&self) -> BTreeMap<String, String> {
+        self.source().aliases()
+    }
+
+    /// A tensor's element type and shape.
+    fn find(&self, name: &str) -> Option<(&'static str, Vec<usize>)> {
+        let found = self.source().find(name)?;
+        Some((found.dtype.name(), found.shape))
+    }
+
+    /// A tensor's placement when it was saved, as text.
+    fn placement(&self, name: &str) -> Option<String> {
+        let layout = &self.as_checkpoint()?.manifest().layout;
+        layout
+            .find(name)
+            .map(|index| layout.spec(index).to_string())
+    }
+
+    /// The plain values all ranks share, as JSON.
+    fn values(&self) -> String {
+        match &self.0 {
+            Kind::Checkpoint(checkpoint) => json(checkpoint.values()),
+            Kind::Model(_) => "{}".into(),
+        }
+    }
+
+    /// The plain values that a rank saved for itself, as JSON; None if the checkpoint had fewer ranks.
+    fn rank_values(&self, py: Python, rank: usize) -> PyResult<Option<String>> {
+        let Some(checkpoint) = self.as_checkpoint() else {
+            return Ok(None);
+        };
+        let values = py.detach(|| checkpoint.rank_values(rank)).or_raise()?;
+        Ok(values.as_ref().map(json))
+    }
+
+    /// Small files that travel with the tensors, by name.
+    fn assets(&self, py: Python) -> PyResult<BTreeMap<String, Vec<u8>>> {
+        let assets = py.detach(|| self.source().assets()).or_raise()?;
+        Ok(assets.into_iter().collect())
+    }
+
+    /// Fills the memory of every slot; `refuse` names the problems that stop it: missing, unexpected, mismatched.
+    #[pyo3(signature = (slots, refuse, *, verify = true, threads = None))]
+    fn load<'py>(
+        &self,
+        py: Python<'py>,
+        mut slots: Vec<Slot>,
+        refuse: Vec<String>,
+        verify: bool,
+        threads: Option<usize>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let mut options = LoadOptions {
+            strictness: strictness(&refuse)?,
+            verify,
+            ..LoadOptions::default()
+        };
+        if let Some(threads) = threads {
+            options.threads = threads.max(1);
+        }
+        let mut targets = Vec::with_capacity(slots.len());
+        for (name, spec, rank, array, strides) in &mut slots {
+            let (spec, memory) = (&spec.get().0, bytes_mut(name, array)?);
+            let target = match strides {
+                None => Target::new(name, spec, *rank, memory),
+                Some(strides) => Target::strided(name, spec, *rank, memory, strides),
+            };
+            targets.push(target.or_raise()?);
+        }
+        let source = self.source();
+        let report = py.detach(|| load(source, targets, &options)).or_raise()?;
+        report::loaded(py, &report)
+    }
+
+    /// What a load of these parts (name, placement, rank) would read, without reading it.
+    fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        wanted: Vec<(String, Py<Spec>, usize)>,
+        refuse: Vec<String>,
+    ) -> PyResult<(Bound<'py, PyDict>, String)> {
+        let strictness = strictness(&refuse)?;
+        let wanted: Vec<Wanted> = wanted
+            .iter()
+            .map(|(name, spec, rank)| Wanted::new(name, &spec.get().0, *rank))
+            .collect();
+        let source = self.source();
+        let plan = py
+            .detach(|| LoadPlan::new(source, &wanted, &strictness))
+            .or_raise()?;
+        let cost = report::cost(py, plan.cost(), plan.problems())?;
+        Ok((cost, plan.to_string()))
+    }
+
+    /// Writes the named tensors into a Hugging Face folder and returns its data files.
+    fn export_hf(
+        &self,
+        py: Python,
+        url: &str,
+        names: Vec<String>,
+        shard_bytes: u64,
+        memory_bytes: u64,
+    ) -> PyResult<Vec<String>> {
+        let store = cairn::store::open(url).or_raise()?;
+        let options = RewriteOptions {
+            memory_bytes,
+            ..RewriteOptions::default()
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let source = self.source();
+        let report = py.detach(|| export_hf(source, &store, &names, shard_bytes, &options));
+        Ok(report.or_raise()?.files)
+    }
+}
+
+impl Source {
+    pub(crate) fn checkpoint(checkpoint: Checkpoint) -> Self {
+        Self(Kind::Checkpoint(Box::new(checkpoint)))
+    }
+
+    fn as_checkpoint(&self) -> Option<&Checkpoint> {
+        match &self.0 {
+            Kind::Checkpoint(checkpoint) => Some(checkpoint),
+            Kind::Model(_) => None,
+        }
+    }
+
+    fn source(&self) -> &(dyn cairn::checkpoint::Source + Send) {
+        match &self.0 {
+            Kind::Checkpoint(checkpoint) => checkpoint.as_ref(),
+            Kind::Model(model) => model.as_ref(),
+        }
+    }
+}
+
+fn json(values: &BTreeMap<String, serde_json::Value>) -> String {
+    serde_json::to_string(values).expect("values are JSON")
+}
+
+fn strictness(refuse: &[String]) -> PyResult<Strictness> {
+    let mut strictness = Strictness::LENIENT;
+    for kind in refuse {
+        match kind.as_str() {
+            "missing" => strictness.missing = OnProblem::Refuse,
+            "unexpected" => strictness.unexpected = OnProblem::Refuse,
+            "mismatched" => strictness.mismatched = OnProblem::Refuse,
+            other => {
+                let message = format!("`{other}` is not a kind of problem");
+                let hint = "use `missing`, `unexpected`, `mismatched`";
+                return Err(raise("StateError", &message, Some(hint.into()), None));
+            }
+        }
+    }
+    Ok(strictness)
+}
