@@ -5,8 +5,8 @@ use crate::memory::bytes_mut;
 use crate::report;
 use crate::spec::Spec;
 use cairn::checkpoint::{
-    Checkpoint, LoadOptions, LoadPlan, ModelSource, OnProblem, RewriteOptions, Strictness, Target,
-    Wanted, export_hf, load,
+    Checkpoint, LoadOptions, LoadPlan, ModelSource, OnProblem, RewriteOptions, Scope, Strictness,
+    Target, Wanted, export_hf, load,
 };
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
@@ -122,12 +122,15 @@ impl Source {
     }
 
     /// Fills the memory of every slot; `refuse` names the problems that stop it: missing, unexpected, mismatched.
-    #[pyo3(signature = (slots, refuse, *, verify = true, threads = None))]
+    ///
+    /// With `scope`, names outside these prefixes do not count.
+    #[pyo3(signature = (slots, refuse, *, scope = None, verify = true, threads = None))]
     fn load<'py>(
         &self,
         py: Python<'py>,
         mut slots: Vec<Slot>,
         refuse: Vec<String>,
+        scope: Option<Vec<String>>,
         verify: bool,
         threads: Option<usize>,
     ) -> PyResult<Bound<'py, PyDict>> {
@@ -149,16 +152,22 @@ impl Source {
             targets.push(target.or_raise()?);
         }
         let source = self.source();
-        let report = py.detach(|| load(source, targets, &options)).or_raise()?;
+        let report = py.detach(|| match scope {
+            Some(scope) => load(&Scope::new(source, scope), targets, &options),
+            None => load(source, targets, &options),
+        });
+        let report = report.or_raise()?;
         report::loaded(py, &report)
     }
 
     /// What a load of these parts (name, placement, rank) would read, without reading it.
+    #[pyo3(signature = (wanted, refuse, *, scope = None))]
     fn explain<'py>(
         &self,
         py: Python<'py>,
         wanted: Vec<(String, Py<Spec>, usize)>,
         refuse: Vec<String>,
+        scope: Option<Vec<String>>,
     ) -> PyResult<(Bound<'py, PyDict>, String)> {
         let strictness = strictness(&refuse)?;
         let wanted: Vec<Wanted> = wanted
@@ -166,9 +175,11 @@ impl Source {
             .map(|(name, spec, rank)| Wanted::new(name, &spec.get().0, *rank))
             .collect();
         let source = self.source();
-        let plan = py
-            .detach(|| LoadPlan::new(source, &wanted, &strictness))
-            .or_raise()?;
+        let plan = py.detach(|| match scope {
+            Some(scope) => LoadPlan::new(&Scope::new(source, scope), &wanted, &strictness),
+            None => LoadPlan::new(source, &wanted, &strictness),
+        });
+        let plan = plan.or_raise()?;
         let cost = report::cost(py, plan.cost(), plan.problems())?;
         Ok((cost, plan.to_string()))
     }

@@ -109,11 +109,12 @@ class Source:
         slots: Sequence[tuple[str, Spec, int, Any, Sequence[int] | None]],
         refuse: Sequence[str],
         *,
+        scope: Sequence[str] | None = None,
         verify: bool = True,
         threads: int | None = None,
     ) -> dict[str, Any]: ...
     def explain(
-        self, wanted: Sequence[tuple[str, Spec, int]], refuse: Sequence[str]
+        self, wanted: Sequence[tuple[str, Spec, int]], refuse: Sequence[str], *, scope: Sequence[str] | None = None
     ) -> tuple[dict[str, Any], str]: ...
     def export_hf(
         self, url: str, names: Sequence[str], shard_bytes: int, memory_bytes: int

@@ -23,6 +23,13 @@ logger = logging.getLogger("cairn")
 
 Strict = bool | Literal["partial"]
 METRICS = "$metrics"
+#: What stops a load, for each strictness.
+_REFUSED: dict[Strict, list[str]] = {
+    True: ["missing", "unexpected", "mismatched"],
+    "partial": ["missing", "mismatched"],
+    False: [],
+}
+_REPORTED = ("wanted_bytes", "read_bytes", "planning_seconds", "reading_seconds", "missing", "unexpected", "mismatched")
 
 
 @dataclass(frozen=True)
@@ -183,25 +190,22 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         """
         context, flat = self._flatten(into)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
-        refuse = self._compare(into, flat, strict)
-        report = self._source.load(_slots(flat, context.world.rank), refuse, verify=verify)
+        self._compare_values(into, flat, strict)
+        slots = _slots(flat, context.world.rank)
+        report = self._source.load(slots, _REFUSED[strict], scope=_scope(into), verify=verify)
         for part in flat.parts.values():
             if part.after is not None:
                 part.after()
         state = fill(into, "", flat, values, rank_values)
-        kept = {key: report[key] for key in ("wanted_bytes", "read_bytes", "planning_seconds", "reading_seconds")}
-        unexpected = [name for name in report["unexpected"] if _under(name, into)]
-        return Loaded(
-            self.step, state, **kept, missing=report["missing"], unexpected=unexpected, mismatched=report["mismatched"]
-        )
+        kept = {key: report[key] for key in _REPORTED}
+        return Loaded(self.step, state, **kept)
 
     def explain(self, into: Any, *, strict: Strict = False) -> Explained:
         """What :meth:`load` would read, and what would not fit; reads no tensor data."""
         context, flat = self._flatten(into)
-        refuse = self._compare(into, flat, strict)
+        self._compare_values(into, flat, strict)
         wanted = [(name, part.spec, context.world.rank) for name, part in flat.parts.items()]
-        cost, text = self._source.explain(wanted, refuse)
-        cost["unexpected"] = [name for name in cost["unexpected"] if _under(name, into)]
+        cost, text = self._source.explain(wanted, _REFUSED[strict], scope=_scope(into))
         return Explained(**cost, text=text)
 
     def _flatten(self, into: Any) -> tuple[Context, Flat]:
@@ -222,20 +226,18 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
             )
         return own
 
-    def _compare(self, into: Any, flat: Flat, strict: Strict) -> list[str]:
-        """Checks plain values and unexpected names, which the engine does not know about; returns what it shall refuse."""
-        if strict is False:
-            return []
-        missing = [name for name in flat.values if name not in self.plain] if self.step is not None else []
-        unexpected: list[str] = []
+    def _compare_values(self, into: Any, flat: Flat, strict: Strict) -> None:
+        """Compares the names of plain values; those of tensors the engine compares itself."""
+        if strict is False or self.step is None:
+            return
+        missing = sorted(name for name in flat.values if name not in self.plain)
+        unexpected = []
         if strict is True:
-            known = flat.parts.keys() | flat.values.keys() | flat.rank_values.keys()
-            stored = self._names.keys() | self.plain.keys()
-            unexpected = sorted(name for name in stored - known if _under(name, into))
+            known = flat.parts.keys() | flat.values.keys()
+            unexpected = sorted(name for name in self.plain if name not in known and _in_scope(name, _scope(into)))
         if missing or unexpected:
             missing += [name for name in flat.parts if name not in self._names]
-            raise _mismatch(sorted(missing), unexpected)
-        return ["missing", "mismatched"]
+            raise _mismatch(missing, unexpected)
 
     def export_hf(
         self,
@@ -262,11 +264,13 @@ def _slots(flat: Flat, rank: int) -> list[tuple[str, _cairn.Spec, int, Any, Sequ
     return slots
 
 
-def _under(name: str, into: Any) -> bool:
-    """Whether a stored name belongs to one of the top-level keys of ``into``."""
-    if not isinstance(into, Mapping):
-        return True
-    return any(name == str(key) or name.startswith(f"{key}.") for key in into)
+def _scope(into: Any) -> list[str] | None:
+    """The top-level keys of ``into``: what the checkpoint has beside them is not unexpected."""
+    return [str(key) for key in into] if isinstance(into, Mapping) else None
+
+
+def _in_scope(name: str, scope: list[str] | None) -> bool:
+    return scope is None or any(name == prefix or name.startswith(f"{prefix}.") for prefix in scope)
 
 
 def _mismatch(missing: list[str], unexpected: list[str]) -> KeyMismatch:

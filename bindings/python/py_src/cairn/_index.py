@@ -1,12 +1,12 @@
 """Which boxes of a stored tensor an index needs, and the answer picked from them.
 
-`take(shape, dtype, index, read)` equals `array[index]` on a numpy array, but reads only what the index asks for:
+``take`` equals ``array[index]`` on a numpy array, but reads only what the index asks for:
 
 1. numpy judges the index on an array of that shape without bytes, so its rules and its error messages are numpy's own;
 2. the index becomes the positions *wanted* along each dim, ascending and without repeats (`_wanted`);
-3. wanted positions that lie near each other are read together as one *run*; a box is one run per dim (`_axes`);
+3. wanted positions that lie near each other are read together as one *run*; a box is one run per dim (`_runs`);
 4. boxes are read, many per call, into a *compact* array that holds the wanted positions only (`_fill`);
-5. numpy picks the answer from the compact array, with every entry of the index renumbered (`_Entry`).
+5. numpy picks the answer from the compact array, by the index renumbered.
 
     tensor [8]   . W . W . . . W      wanted 1, 3, 7       index [-1, 1, 1]
     runs           └─────┘       └┘   two boxes
@@ -32,7 +32,7 @@ Shape: TypeAlias = tuple[int, ...]
 Box: TypeAlias = tuple[Shape, Shape]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Positions: TypeAlias = npt.NDArray[np.intp]
-_Gaps: TypeAlias = list[tuple[int, "slice | Positions"]]
+_Gaps: TypeAlias = list[tuple[int, slice | Positions]]
 Read: TypeAlias = Callable[[Sequence[Box], Sequence[Bytes]], None]
 
 #: Storage is read in blocks of this size: a smaller gap costs nothing to read across.
@@ -175,7 +175,7 @@ def _runs(axes: list[_Axis], shape: Shape, itemsize: int) -> list[list[_Run]]:
         last = axis.dims[-1]
         dense = isinstance(axis.wanted, range) and axis.wanted.step == 1
         longest = len(axis.wanted) if dense and as_it_is else max(1, STAGING_BYTES // box_bytes)
-        nearest = BLOCK_BYTES // max(1, itemsize * math.prod(shape[last + 1 :]))
+        nearest = (BLOCK_BYTES - 1) // (itemsize * math.prod(shape[last + 1 :]))
         if isinstance(axis.wanted, range):
             found = list(_range_runs(axis.wanted, longest, nearest))
         else:
@@ -203,7 +203,7 @@ def _array_runs(wanted: Positions, lengths: list[int], longest: int, nearest: in
     cut = far | (np.diff(since_first // longest) != 0)
     bounds = [0, *(np.flatnonzero(cut) + 1).tolist(), len(wanted)]
     starts = np.stack(np.unravel_index(wanted[bounds[:-1]], lengths), axis=1).tolist()
-    for start, at, end in zip(starts, bounds, bounds[1:], strict=False):
+    for start, (at, end) in zip(starts, itertools.pairwise(bounds), strict=True):
         extent = int(wanted[end - 1] - wanted[at]) + 1
         dense = extent == end - at
         yield _Run(tuple(start), extent, at, end - at, slice(None, None, 1) if dense else wanted[at:end] - wanted[at])
