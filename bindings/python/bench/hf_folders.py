@@ -1,0 +1,167 @@
+"""A Hugging Face folder into sharded targets, and a DCP folder out to Hugging Face, beside the tools people use for it.
+
+Each contender runs in a process of its own, which also gives its peak memory.
+"""
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness import ROUNDS, median, ratio, rotated, value
+
+from common import arguments, drop_cache, fill, state_bytes, tensors
+
+RANKS = 4
+
+
+def model(size_bytes):
+    """The bf16 weights of a model of about `size_bytes`."""
+    return {name: shape for name, (shape, _) in tensors(size_bytes * 7).items() if name.startswith("model.")}
+
+
+def write_hf(folder, size_bytes):
+    import torch
+    from safetensors.torch import save_file
+
+    names = {name: fill(shape, torch.bfloat16, seed) for seed, (name, shape) in enumerate(model(size_bytes).items())}
+    folder.mkdir(parents=True)
+    save_file(names, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_dcp(folder, size_bytes):
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    names = {name: fill(shape, torch.bfloat16, seed) for seed, (name, shape) in enumerate(model(size_bytes).items())}
+    dcp.save(names, checkpoint_id=folder, no_dist=True)
+
+
+def columns(shape):
+    """Rank 1's columns of a tensor that is split along its last dim."""
+    width = shape[-1] // RANKS
+    return (*[slice(None)] * (len(shape) - 1), slice(width, 2 * width))
+
+
+def cairn_sharded(source):
+    """One rank's shards, straight from the file."""
+    import cairn
+
+    opened = cairn.open(source)
+    return {name: opened[name][columns(opened[name].shape)] for name in opened}
+
+
+def cairn_targets(source):
+    """One rank's shards as one load into prepared tensors."""
+    import cairn
+    import torch
+    from cairn.torch import Shards
+
+    opened = cairn.open(source)
+    into = {}
+    for name in opened:
+        shape = opened[name].shape
+        width = shape[-1] // RANKS
+        local = torch.empty(*shape[:-1], width, dtype=torch.bfloat16)
+        into[name] = Shards(shape, [(local, (*[0] * (len(shape) - 1), width))])
+    opened.load(into, strict="partial")
+    return into
+
+
+def stock_sharded(source):
+    """The usual way: load the file, cut the slices out."""
+    from safetensors.torch import load_file
+
+    whole = load_file(source / "model.safetensors")
+    return {name: tensor[columns(tensor.shape)].contiguous() for name, tensor in whole.items()}
+
+
+def cairn_export(source, target):
+    import cairn
+
+    cairn.open(source).export_hf(target, memory_bytes=256 << 20)
+
+
+def dcp_to_torch(source, target):
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    target.mkdir()
+    dcp_to_torch_save(source, target / "model.pt")
+
+
+def contender(name, *arguments):
+    """Runs one contender in a fresh process; returns its seconds and the memory it took beyond its imports."""
+    command = [sys.executable, __file__, "--one", name, *map(str, arguments)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found["seconds"], found["memory_bytes"]
+
+
+def one(name, *arguments):
+    import torch  # noqa: F401 - imported by everybody, so it does not count
+
+    import cairn  # noqa: F401
+    import safetensors.torch  # noqa: F401
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    kept = globals()[name](*map(Path, arguments))
+    elapsed = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    del kept
+    print(json.dumps({"seconds": elapsed, "memory_bytes": 1024 * (peak - before)}))
+
+
+def main():
+    directory, size_bytes, _ = arguments()
+    directory = directory / "hf-folders"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    memory = {}
+
+    def timed(name, *arguments):
+        def work():
+            elapsed, memory[name] = contender(name, *arguments)
+            return elapsed
+
+        return work
+
+    write_hf(directory / "hf", size_bytes)
+    reads = {name: timed(name, directory / "hf") for name in ("cairn_targets", "stock_sharded")}
+    found = rotated(reads, ROUNDS, lambda _: drop_cache(directory / "hf"))
+    faster = ratio(found["stock_sharded"], found["cairn_targets"])
+    value("HF folder to one of 4 shards over load_file and slicing", faster, "×", at_least=1.5)
+    share = memory["cairn_targets"] / memory["stock_sharded"]
+    value("memory of that, over load_file and slicing", share, "×", at_most=0.5)
+
+    write_dcp(directory / "dcp", size_bytes)
+    out = {name: directory / f"out-{name}" for name in ("cairn_export", "dcp_to_torch")}
+    exports = {name: timed(name, directory / "dcp", folder) for name, folder in out.items()}
+
+    def clean(name):
+        shutil.rmtree(out[name], ignore_errors=True)
+        drop_cache(directory / "dcp")
+
+    found = rotated(exports, ROUNDS, clean)
+    faster = ratio(found["dcp_to_torch"], found["cairn_export"])
+    value("export of DCP to HF over dcp_to_torch_save", faster, "×", at_least=10.0)
+    value("memory of that export", memory["cairn_export"] / 1e6, "MB", at_most=512.0)
+    value("memory of dcp_to_torch_save", memory["dcp_to_torch"] / 1e6, "MB")
+    total = sum(2 * state_bytes({name: (shape, _U8)}) for name, shape in model(size_bytes).items())
+    value("bytes of the model moved", total / 1e9, "GB")
+    value("seconds of our export", median(found["cairn_export"]), "s")
+    shutil.rmtree(directory)
+
+
+class _U8:
+    itemsize = 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        one(*sys.argv[2:])
+    else:
+        main()
