@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
-from ._part import Context, Part
-from ._tree import Flat, fill, flatten, leaves
+from ._part import Context
+from ._tree import Flat, fill, flatten
 from ._values import decode
 from ._world import World
 from .errors import KeyMismatch
@@ -210,7 +210,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
 
     def _flatten(self, into: Any) -> tuple[Context, Flat]:
         world = self._world or World.current()
-        context = Context(world, list(leaves(into)), self._source, {})
+        context = Context(world, into, self._source, {})
         return context, flatten(into, context)
 
     def _rank_values(self, flat: Flat, world: World) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         return self._source.export_hf(str(url), wanted, max_shard_size, memory_bytes)
 
 
-def _slots(flat: Flat, rank: int) -> list[tuple[str, _cairn.Spec, int, Any, Sequence[int] | None]]:
+def _slots(flat: Flat, rank: int) -> list[tuple[str, _cairn.Spec, int, Any, tuple[int, ...] | None]]:
     """The memory to fill; of several names for the same memory only the first."""
     slots, seen = [], set()
     for name, part in flat.parts.items():

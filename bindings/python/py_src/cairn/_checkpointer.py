@@ -20,7 +20,7 @@ from ._agreement import agree
 from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
 from ._part import Context
 from ._saving import Saving
-from ._tree import Flat, flatten, leaves
+from ._tree import Flat, flatten
 from ._values import encode
 from ._world import World
 from .errors import Damaged, Error, StateError, StepNotFound
@@ -138,7 +138,7 @@ class Checkpointer:
             StepExists: if the step is committed already and ``replace`` is not given.
             cairn.Error: the failure of the save before, if nobody looked at it.
         """
-        context = Context(self.world, list(leaves(state)), None, {})
+        context = Context(self.world, state, None, {})
         flat = flatten(state, context)
         self._agree(flat)
         if metrics:

@@ -33,6 +33,7 @@ _ML_DTYPES = {
 _BY_NUMPY_NAME = {numpy: name for name, numpy in (_NUMPY | _ML_DTYPES).items()}
 
 
+@cache
 def cairn_dtype(dtype: Any) -> str | None:
     """Cairn's name of a numpy element type, or ``None`` if it has none."""
     return _BY_NUMPY_NAME.get(dtype.name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ._containers import leaves
 
 if TYPE_CHECKING:
     from ._cairn import Source, Spec
@@ -39,17 +42,30 @@ class Context:
     """What adapters may know while a state is walked."""
 
     world: World
-    #: Everything in the tree that is no container, with its path.
-    leaves: Sequence[tuple[str, object]]
+    #: What is being saved or loaded into.
+    tree: object
     #: Where a load comes from; ``None`` while saving.
     source: Source | None = None
     #: For adapters to keep things in during one walk.
     notes: dict[str, Any] | None = None
 
+    @cached_property
+    def leaves(self) -> list[tuple[str, object]]:
+        """Everything in the tree that is no container, with its path."""
+        return list(leaves(self.tree))
+
     @property
     def loading(self) -> bool:
         """Whether memory will be written to."""
         return self.source is not None
+
+
+@cache
+def replicated(dtype: str, shape: tuple[int, ...], size: int) -> Spec:
+    """The placement of a tensor that every rank of a world holds whole."""
+    from ._cairn import Spec
+
+    return Spec.replicated(dtype, shape, range(size))
 
 
 class Adapter(Protocol):

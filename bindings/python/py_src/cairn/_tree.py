@@ -6,11 +6,12 @@ Dicts, lists and tuples are walked; a name is the path to a leaf, joined with do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._adapters import adapter_of
+from ._containers import children, join
 from ._part import Context, Node, Part, PerRank
 from ._values import NotPlain, encode, refused
 from .errors import StateError
@@ -25,16 +26,6 @@ class Flat:
     rank_values: dict[str, Any] = field(default_factory=dict)
     #: Stateful objects that were asked for their state, by path.
     nodes: dict[str, Node] = field(default_factory=dict)
-
-
-def leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Everything in the tree that is no container."""
-    children = _children(tree)
-    if children is None:
-        yield path, tree
-        return
-    for key, child in children:
-        yield from leaves(child, join(path, key))
 
 
 def flatten(tree: object, context: Context) -> Flat:
@@ -66,11 +57,11 @@ def _walk(value: object, path: str, context: Context, flat: Flat) -> None:
         flat.nodes[path] = node
         _walk(node.tree, path, context, flat)
         return
-    children = _children(value)
-    if children is None or not any(holds_parts(child) for _, child in children):
+    inside = children(value)
+    if inside is None or not any(holds_parts(child) for _, child in inside):
         _put(flat.values, path, encode(value, path), flat)
         return
-    for key, child in children:
+    for key, child in inside:
         _walk(child, join(path, key), context, flat)
 
 
@@ -78,7 +69,7 @@ def node_of(value: object, path: str, context: Context) -> Node | None:
     """A stateful object taken apart, or ``None``."""
     adapter = adapter_of(value)
     node: Node | None = adapter.node(value, path, context) if adapter is not None else None
-    if node is not None or isinstance(value, type) or _children(value) is not None:
+    if node is not None or isinstance(value, type) or children(value) is not None:
         return node
     state_dict, load_state_dict = getattr(value, "state_dict", None), getattr(value, "load_state_dict", None)
     if callable(state_dict) and callable(load_state_dict):
@@ -90,9 +81,9 @@ def holds_parts(value: object) -> bool:
     """Whether there is anything in ``value`` beside plain data."""
     if isinstance(value, (str, bytes, int, float, type(None))):
         return False
-    children = _children(value)
-    if children is not None:
-        return any(holds_parts(child) for _, child in children)
+    inside = children(value)
+    if inside is not None:
+        return any(holds_parts(child) for _, child in inside)
     if isinstance(value, PerRank) or callable(getattr(value, "state_dict", None)):
         return True
     adapter = adapter_of(value)
@@ -131,10 +122,10 @@ def _replaced(old: Any, new: Any) -> Any:
 def _fill_children(
     value: Any, path: str, flat: Flat, values: Mapping[str, Any], rank_values: Mapping[str, Any]
 ) -> Any:
-    children = _children(value)
-    if children is None:
+    inside = children(value)
+    if inside is None:
         return value
-    filled = [(key, fill(child, join(path, key), flat, values, rank_values)) for key, child in children]
+    filled = [(key, fill(child, join(path, key), flat, values, rank_values)) for key, child in inside]
     if isinstance(value, Mapping):
         for key, child in filled:
             if value[key] is not child:
@@ -152,15 +143,6 @@ def _without(flat: Flat, path: str) -> Flat:
     return Flat(flat.parts, flat.values, flat.rank_values, nodes)
 
 
-def _children(value: object) -> list[tuple[object, Any]] | None:
-    """The items of a container; ``None`` for everything else."""
-    if isinstance(value, Mapping):
-        return list(value.items())
-    if isinstance(value, (list, tuple)):
-        return list(enumerate(value))
-    return None
-
-
 def _put(kind: dict[str, Any], path: str, value: Any, flat: Flat) -> None:
     if path in flat.parts or path in flat.values or path in flat.rank_values:
         raise StateError(
@@ -168,12 +150,3 @@ def _put(kind: dict[str, Any], path: str, value: Any, flat: Flat) -> None:
             hint="names are paths joined with dots: a key that contains a dot can meet a nested key",
         )
     kind[path] = value
-
-
-def join(path: str, key: object) -> str:
-    """The path of a child."""
-    if not isinstance(key, (str, int)) or isinstance(key, bool):
-        raise StateError(
-            f"`{path}` has the key {key!r}, but above tensors only strings and integers can be keys",
-        )
-    return f"{path}.{key}" if path else str(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import uuid
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -113,7 +112,7 @@ def _common_session(board: Board, rank: int) -> str:
     known = _sessions.get(id(board))
     if known is None:
         if rank == 0:
-            board.set("cairn/session", uuid.uuid4().hex)
+            board.set("cairn/session", os.urandom(16).hex())
         known = _sessions[id(board)] = bytes(board.get("cairn/session")).decode()
     return known
 
@@ -122,9 +121,9 @@ def _agent_store() -> Board | None:
     """The store that torchrun keeps for its ranks, if this process was started by it and uses torch."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or "torch" not in sys.modules:
         return None
-    from torch.distributed import PrefixStore, TCPStore
+    import torch.distributed as distributed
 
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    store = distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    prefixed: Board = PrefixStore(f"cairn-{restart}", store)
+    prefixed: Board = distributed.PrefixStore(f"cairn-{restart}", store)
     return prefixed

@@ -8,7 +8,7 @@ import numpy as np
 
 from ._cairn import Spec
 from ._dtypes import cairn_dtype
-from ._part import Context, Node, Part
+from ._part import Context, Node, Part, replicated
 from .errors import StateError
 
 
@@ -21,9 +21,9 @@ def part(value: object, path: str, context: Context) -> Part | None:
         raise StateError(f"`{path}` is a numpy array of {value.dtype}, which has no element type in a checkpoint")
     if context.loading and not value.flags.writeable:
         raise StateError(f"`{path}` is a read-only numpy array, so nothing can be loaded into it")
-    spec = Spec.replicated(name, value.shape, context.world.ranks)
+    spec = replicated(name, value.shape, context.world.size)
     if value.flags.c_contiguous and value.dtype.isnative:
-        return Part(spec, memory(value), key=_key(value))
+        return Part(spec, memory(value), key=_key(value) if context.loading else None)
     return _through_a_copy(value, spec, context)
 
 

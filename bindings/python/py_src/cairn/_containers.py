@@ -1,0 +1,36 @@
+"""Dicts, lists and tuples: what a state is nested in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .errors import StateError
+
+
+def leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Everything in the tree that is no container."""
+    inside = children(tree)
+    if inside is None:
+        yield path, tree
+        return
+    for key, child in inside:
+        yield from leaves(child, join(path, key))
+
+
+def children(value: object) -> list[tuple[object, Any]] | None:
+    """The items of a container; ``None`` for everything else."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    return None
+
+
+def join(path: str, key: object) -> str:
+    """The path of a child."""
+    if not isinstance(key, (str, int)) or isinstance(key, bool):
+        raise StateError(
+            f"`{path}` has the key {key!r}, but above tensors only strings and integers can be keys",
+        )
+    return f"{path}.{key}" if path else str(key)
