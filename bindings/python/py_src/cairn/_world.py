@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol
 
 from . import _cairn
@@ -121,8 +122,7 @@ def _agent_store() -> Board | None:
     """The store that torchrun keeps for its ranks, if this process was started by it and uses torch."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or "torch" not in sys.modules:
         return None
-    import torch.distributed as distributed
-
+    distributed: Any = import_module("torch.distributed")
     store = distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefixed: Board = distributed.PrefixStore(f"cairn-{restart}", store)
