@@ -14,7 +14,7 @@ from ._part import Context
 from ._tree import Flat, fill, flatten
 from ._values import decode
 from ._world import World
-from .errors import KeyMismatch
+from .errors import KeyMismatch, StateError
 
 if TYPE_CHECKING:
     from ._lazy import LazyTensor
@@ -188,11 +188,12 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
             KeyMismatch: with every missing, unexpected and mismatched name.
             Damaged: if bytes are not what was written. ``into`` then holds a mixture and must not be used.
         """
+        refused = _refused(strict)
         context, flat = self._flatten(into)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
         self._compare_values(into, flat, strict)
         slots = _slots(flat, context.world.rank)
-        report = self._source.load(slots, _REFUSED[strict], scope=_scope(into), verify=verify)
+        report = self._source.load(slots, refused, scope=_scope(into), verify=verify)
         for part in flat.parts.values():
             if part.after is not None:
                 part.after()
@@ -202,10 +203,11 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
 
     def explain(self, into: Any, *, strict: Strict = False) -> Explained:
         """What :meth:`load` would read, and what would not fit; reads no tensor data."""
+        refused = _refused(strict)
         context, flat = self._flatten(into)
         self._compare_values(into, flat, strict)
         wanted = [(name, part.spec, context.world.rank) for name, part in flat.parts.items()]
-        cost, text = self._source.explain(wanted, _REFUSED[strict], scope=_scope(into))
+        cost, text = self._source.explain(wanted, refused, scope=_scope(into))
         return Explained(**cost, text=text)
 
     def _flatten(self, into: Any) -> tuple[Context, Flat]:
@@ -250,6 +252,12 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         """Writes tensors into a Hugging Face folder, in bounded memory; returns its data files."""
         wanted = [name for name in self if name not in self.aliases] if names is None else list(names)
         return self._source.export_hf(str(url), wanted, max_shard_size, memory_bytes)
+
+
+def _refused(strict: Strict) -> list[str]:
+    if strict not in _REFUSED:
+        raise StateError(f"strict={strict!r} is not a choice", hint='use True, False or "partial"')
+    return _REFUSED[strict]
 
 
 def _slots(flat: Flat, rank: int) -> list[tuple[str, _cairn.Spec, int, Any, tuple[int, ...] | None]]:

@@ -6,6 +6,7 @@ import atexit
 import itertools
 import json
 import logging
+import operator
 import os
 import threading
 import weakref
@@ -21,7 +22,7 @@ from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
 from ._part import Context
 from ._saving import Saving
 from ._tree import Flat, flatten
-from ._values import encode
+from ._values import NotPlain, encode, refused
 from ._world import World
 from .errors import Damaged, Error, StateError, StepNotFound
 
@@ -141,11 +142,13 @@ class Checkpointer:
         context = Context(self.world, state, None, {})
         flat = flatten(state, context)
         self._agree(flat)
+        if METRICS in flat.values or METRICS in flat.parts:
+            raise StateError(f"`{METRICS}` is the name of the metrics, so nothing else can have it")
         if metrics:
-            flat.values[METRICS] = encode(dict(metrics), METRICS)
+            flat.values[METRICS] = _metrics(metrics)
         self._prune_in_background()
         native = self._saving_run().save(
-            int(step),
+            _step(step),
             [(name, part.spec, part.memory, part.strides) for name, part in flat.parts.items()],
             json.dumps(flat.values),
             json.dumps(flat.rank_values),
@@ -194,7 +197,7 @@ class Checkpointer:
     def open(self, step: int | Literal["latest"] = "latest") -> Checkpoint:
         """Opens a committed step; reads no tensor data."""
         if step != "latest":
-            return Checkpoint(self._run.open(int(step)), self.world)
+            return Checkpoint(self._run.open(_step(step)), self.world)
         for number in reversed(self.steps()):
             try:
                 self._check(number)
@@ -213,7 +216,7 @@ class Checkpointer:
         Raises:
             Damaged: with everything that is wrong.
         """
-        number = step if step != "latest" else self._newest()
+        number = _step(step) if step != "latest" else self._newest()
         return self._check(number, float(read_data))
 
     def explain(self, step: int | Literal["latest"] = "latest", *, into: Any) -> Explained:
@@ -277,6 +280,24 @@ class Checkpointer:
         arguments = (self._run, keep)
         self._pruning = threading.Thread(target=_prune, args=arguments, name="cairn-prune", daemon=True)
         self._pruning.start()
+
+
+def _step(step: object) -> int:
+    """``step`` as a number, if it is one that counts."""
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**64:
+        raise StateError(f"{step!r} is not a step", hint="steps are whole numbers from 0")
+    return number
+
+
+def _metrics(metrics: Mapping[str, float]) -> Any:
+    try:
+        return encode(dict(metrics), METRICS)
+    except NotPlain as error:
+        raise refused(error) from None
 
 
 def _prune(run: _cairn.Run, keep: Keep) -> None:

@@ -15,7 +15,7 @@ def leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, tree
         return
     for key, child in inside:
-        yield from leaves(child, join(path, key))
+        yield from leaves(child, f"{path}.{key}" if path else str(key))
 
 
 def children(value: object) -> list[tuple[object, Any]] | None:
@@ -30,7 +30,6 @@ def children(value: object) -> list[tuple[object, Any]] | None:
 def join(path: str, key: object) -> str:
     """The path of a child."""
     if not isinstance(key, (str, int)) or isinstance(key, bool):
-        raise StateError(
-            f"`{path}` has the key {key!r}, but above tensors only strings and integers can be keys",
-        )
+        place = f"`{path}`" if path else "the state"
+        raise StateError(f"{place} has the key {key!r}, but above tensors only strings and integers can be keys")
     return f"{path}.{key}" if path else str(key)

@@ -39,6 +39,8 @@ def flatten(tree: object, context: Context) -> Flat:
         _walk(tree, "", context, flat)
     except NotPlain as error:
         raise refused(error) from None
+    except RecursionError as error:
+        raise StateError("the state is nested too deeply, or contains itself") from error
     return flat
 
 
@@ -58,7 +60,8 @@ def _walk(value: object, path: str, context: Context, flat: Flat) -> None:
         _walk(node.tree, path, context, flat)
         return
     inside = children(value)
-    if inside is None or not any(holds_parts(child) for _, child in inside):
+    is_top = path == "" and isinstance(value, Mapping)
+    if inside is None or not (is_top or any(holds_parts(child) for _, child in inside)):
         _put(flat.values, path, encode(value, path), flat)
         return
     for key, child in inside:
@@ -109,11 +112,11 @@ def fill(value: Any, path: str, flat: Flat, values: Mapping[str, Any], rank_valu
 
 def _replaced(old: Any, new: Any) -> Any:
     """The new value; a dict or list keeps its identity, so that those who hold it see what was loaded."""
-    if type(old) is dict and type(new) is dict:
+    if isinstance(old, dict) and type(new) is dict:
         old.clear()
         old.update(new)
         return old
-    if type(old) is list and type(new) is list:
+    if isinstance(old, list) and type(new) is list:
         old[:] = new
         return old
     return new
@@ -149,4 +152,16 @@ def _put(kind: dict[str, Any], path: str, value: Any, flat: Flat) -> None:
             f"two leaves of the state are called `{path}`",
             hint="names are paths joined with dots: a key that contains a dot can meet a nested key",
         )
+    if not path and kind is flat.parts:
+        raise StateError("a tensor of the state has no name", hint='give it one: {"tensor": tensor}')
+    if not _is_unicode(path):
+        raise StateError(f"{path!r} is no name, because it is not valid Unicode")
     kind[path] = value
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

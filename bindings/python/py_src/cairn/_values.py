@@ -15,7 +15,8 @@ from typing import Any
 from .errors import StateError
 
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
-_MAX_DEPTH = 200
+#: The most levels of JSON in a value; readers refuse a file with more than 128.
+MAX_DEPTH = 100
 
 
 class NotPlain(Exception):
@@ -31,38 +32,50 @@ def refused(error: NotPlain) -> StateError:
     """The error a user sees for a value that cannot be kept."""
     kind = type(error.value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    place = f"`{error.path}`" if error.path else "the state"
     return StateError(
-        f"`{error.path}` is a {name}, which cannot be saved without pickle",
+        f"{place} is a {name}, which cannot be saved without pickle",
         hint="save tensors, numbers, strings, bytes, None, and dicts, lists, tuples or sets of them; "
         "give other objects `state_dict` and `load_state_dict`, or leave them out",
     )
 
 
+def too_deep(path: str) -> StateError:
+    """The error for containers within containers within containers …"""
+    return StateError(
+        f"`{path[:40]}…` is nested more than {MAX_DEPTH} levels deep, or contains itself",
+        hint="tuples, sets and dicts with other keys than strings count as two or three levels",
+    )
+
+
 def encode(value: object, path: str = "", depth: int = 0) -> Any:
-    """``value`` as JSON data.
+    """``value`` as JSON data; ``depth`` counts the levels of JSON above it.
 
     Raises:
         NotPlain: if something in it is no plain data.
+        StateError: if it is nested too deeply, or has text that is not Unicode.
     """
+    if depth > MAX_DEPTH:
+        raise too_deep(path)
     if value is None or value is True or value is False:
         return value
     kind = type(value)
     encoder = _ENCODERS.get(kind)
-    if encoder is not None and depth < _MAX_DEPTH:
+    if encoder is not None:
         return encoder(value, path, depth)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         return _encode_array(value, path)
     for base in _SUBCLASSED:
         # OrderedDict, defaultdict, namedtuple …: the data is kept, the class is not.
-        if isinstance(value, base) and depth < _MAX_DEPTH:
+        if isinstance(value, base):
             return _ENCODERS[base](value, path, depth)
     raise NotPlain(path, value)
 
 
 def _encode_int(value: Any, path: str, depth: int) -> Any:
     number = int(value)
-    return number if _INT_MIN <= number <= _INT_MAX else {"$int": str(number)}
+    return number if _INT_MIN <= number <= _INT_MAX else {"$int": hex(number)}
 
 
 def _encode_float(value: Any, path: str, depth: int) -> Any:
@@ -83,19 +96,19 @@ def _encode_list(value: Any, path: str, depth: int) -> Any:
 
 
 def _encode_tuple(value: Any, path: str, depth: int) -> Any:
-    return {"$tuple": _encode_list(value, path, depth)}
+    return {"$tuple": _encode_list(value, path, depth + 1)}
 
 
 def _encode_set(value: Any, path: str, depth: int) -> Any:
-    items = _encode_list(list(value), path, depth)
-    return {"$set": sorted(items, key=repr)}
+    items = _encode_list(list(value), path, depth + 1)
+    return {"$frozenset" if isinstance(value, frozenset) else "$set": sorted(items, key=repr)}
 
 
 def _encode_dict(value: Any, path: str, depth: int) -> Any:
     if all(type(key) is str and not key.startswith("$") for key in value):
         return {_encode_str(key, path, depth): encode(item, _at(path, key), depth + 1) for key, item in value.items()}
     pairs = value.items()
-    return {"$dict": [[encode(k, path, depth + 1), encode(v, _at(path, k), depth + 1)] for k, v in pairs]}
+    return {"$dict": [[encode(k, path, depth + 3), encode(v, _at(path, k), depth + 3)] for k, v in pairs]}
 
 
 def _encode_bytes(value: Any, path: str, depth: int) -> Any:
@@ -130,7 +143,7 @@ _ENCODERS: dict[type, Callable[[Any, str, int], Any]] = {
     bytearray: _encode_bytes,
     complex: _encode_complex,
 }
-_SUBCLASSED: tuple[type, ...] = (int, float, str, bytes, tuple, list, dict)
+_SUBCLASSED: tuple[type, ...] = (int, float, str, bytes, tuple, list, dict, set, frozenset)
 
 
 def decode(data: Any) -> Any:
@@ -165,11 +178,12 @@ def _decode_array(body: Any) -> Any:
 
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
-    "$int": int,
+    "$int": lambda body: int(body, 0),
     "$float": float,
     "$bytes": base64.b64decode,
     "$tuple": lambda body: tuple(decode(body)),
     "$set": lambda body: set(decode(body)),
+    "$frozenset": lambda body: frozenset(decode(body)),
     "$complex": lambda body: complex(*decode(body)),
     "$dict": lambda body: {decode(key): decode(item) for key, item in body},
     "$ndarray": _decode_array,
