@@ -162,6 +162,7 @@ impl Source for Checkpoint {
                 file: writer,
                 offset: item.offset,
                 piece: item.piece.clone(),
+                strides: None,
             }));
         }
         Ok(pieces)

@@ -210,7 +210,7 @@ fn take(
     open: Vec<LocalBox>,
     found: &mut Vec<(usize, Transfer)>,
 ) -> Result<Vec<LocalBox>, Error> {
-    let boxes = stored.piece.boxes();
+    let boxes = stored.boxes();
     for overlap in overlaps(&boxes, &open) {
         let runs = Runs::between(wanted.spec.dtype(), &overlap.source, &overlap.target);
         let runs = runs.map_err(|source| Error::Copy {

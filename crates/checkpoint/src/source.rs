@@ -1,14 +1,16 @@
 //! Where tensors can be loaded from: a Cairn checkpoint, or a model in another format.
 
+mod model;
+
 use crate::Error;
-use crate::error::StoreContext;
-use cairn_formats::hf::Model;
-use cairn_sharding::{Piece, Region};
-use cairn_store::{ObjectReader, Store};
+use cairn_sharding::{LocalBox, Piece, Region};
+use cairn_store::ObjectReader;
 use cairn_tensor::DType;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+pub use model::ModelSource;
 
 /// A stored tensor's type and shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub struct StoredTensor {
     pub shape: Vec<usize>,
 }
 
-/// A piece of a tensor in a file, its bytes contiguous.
+/// A piece of a tensor in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPiece {
     /// Which file, as the source counts them.
@@ -28,6 +30,20 @@ pub struct StoredPiece {
     pub offset: u64,
     /// Which elements.
     pub piece: Piece,
+    /// How far apart neighbours along each dim are, in elements; `None` if the elements lie side by side in row-major
+    /// order. Only whole boxes have strides.
+    pub strides: Option<Vec<usize>>,
+}
+
+impl StoredPiece {
+    /// The piece as boxes of the tensor, with their places in the stored bytes.
+    pub(crate) fn boxes(&self) -> Vec<LocalBox> {
+        let mut boxes = self.piece.boxes();
+        if let (Some(strides), [whole]) = (&self.strides, boxes.as_mut_slice()) {
+            whole.local.strides.clone_from(strides);
+        }
+        boxes
+    }
 }
 
 /// A file ready to be read.
@@ -78,73 +94,5 @@ impl fmt::Debug for SourceFile {
             .field("key", &self.key)
             .field("len", &self.reader.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// A Hugging Face folder or safetensors file.
-#[derive(Debug)]
-pub struct ModelSource {
-    store: Arc<dyn Store>,
-    model: Model,
-}
-
-impl ModelSource {
-    /// A model that lies in `store`.
-    pub fn new(store: Arc<dyn Store>, model: Model) -> Self {
-        Self { store, model }
-    }
-
-    /// What the model contains.
-    pub fn model(&self) -> &Model {
-        &self.model
-    }
-}
-
-impl Source for ModelSource {
-    fn names(&self) -> Vec<&str> {
-        self.model.tensors.keys().map(String::as_str).collect()
-    }
-
-    fn aliases(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
-    }
-
-    fn find(&self, name: &str) -> Option<StoredTensor> {
-        let located = self.model.tensors.get(name)?;
-        Some(StoredTensor {
-            dtype: located.dtype,
-            shape: located.shape.clone(),
-        })
-    }
-
-    fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
-        let located = self.model.tensors.get(name);
-        let whole = located
-            .map(|located| StoredPiece {
-                file: located.file,
-                offset: located.offset,
-                piece: Piece::whole(Region::whole(&located.shape)),
-            })
-            .filter(|stored| stored.piece.region.meets(region));
-        Ok(whole.into_iter().collect())
-    }
-
-    fn open_file(&self, file: usize) -> Result<Arc<SourceFile>, Error> {
-        let key = self.model.files[file].key.clone();
-        let reader = self.store.reader(&key).doing(|| format!("open `{key}`"))?;
-        Ok(Arc::new(SourceFile {
-            key,
-            reader,
-            data_start: 0,
-            crcs: None,
-        }))
-    }
-
-    fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
-        let read = |key: &String| {
-            let bytes = self.store.get(key).doing(|| format!("read `{key}`"))?;
-            Ok((key.clone(), bytes))
-        };
-        self.model.assets.iter().map(read).collect()
     }
 }

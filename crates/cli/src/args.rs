@@ -11,7 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
 A PATH is a run (its newest whole step is used), a step such as runs/7b/step-00012000,
-a Hugging Face model folder, or one .safetensors file.
+a Hugging Face, torch distributed (DCP) or Megatron folder,
+or one .safetensors, .pt or .bin file.
 
 Exit codes:
   0  done, or yes
@@ -100,7 +101,7 @@ Examples:
   cairn inspect runs/7b --map model.layers.0.self_attn.q_proj.weight
   cairn inspect model.safetensors --json")]
 pub(crate) struct Inspect {
-    /// A run, a step, a Hugging Face folder or a safetensors file
+    /// A run, a step, or a model or checkpoint of another tool
     pub(crate) path: String,
     /// List every tensor, as a tree
     #[arg(long)]
@@ -148,7 +149,7 @@ Examples:
   cairn cat runs/7b 'model.embed_tokens.weight[-1, ::512]'
   cairn cat model.safetensors lm_head.weight --json")]
 pub(crate) struct Cat {
-    /// A run, a step, a Hugging Face folder or a safetensors file
+    /// A run, a step, or a model or checkpoint of another tool
     pub(crate) path: String,
     /// A tensor's name, perhaps with a slice: 'name[0:2, ::4]'
     pub(crate) tensor: String,

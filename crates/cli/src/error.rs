@@ -106,7 +106,7 @@ impl Error {
             Error::Store(error) | Error::Trace { source: error, .. } => return error.hint(),
             Error::Tensor(error) => return error.hint(),
             Error::NotACheckpoint { .. } => {
-                "expected a run (with folders `step-…`), a step, a Hugging Face folder or a `.safetensors` file".into()
+                "expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file".into()
             }
             Error::NotARun { .. } => "a run is a folder with folders such as `step-00012000`".into(),
             Error::StepAsTarget { step, .. } => {
@@ -130,7 +130,7 @@ impl Error {
             Error::TargetTaken { .. } | Error::SamePlace { .. } | Error::NotConfirmed { .. } => {
                 Exit::Differs
             }
-            Error::Format(FormatError::Header { .. } | FormatError::Index { .. }) => Exit::Damaged,
+            Error::Format(error) => exit_of_format(error),
             Error::Checkpoint(error) => exit_of(error),
             _ => Exit::Failed,
         }
@@ -144,10 +144,18 @@ fn exit_of(error: &CheckpointError) -> Exit {
         // A run whose newest steps are damaged, or one where nothing was ever committed.
         CheckpointError::NothingUsable { skipped, .. } if skipped.is_empty() => Exit::Incomplete,
         CheckpointError::NothingUsable { .. } => Exit::Damaged,
-        CheckpointError::Format(FormatError::Header { .. } | FormatError::Index { .. }) => {
-            Exit::Damaged
-        }
+        CheckpointError::Format(error) => exit_of_format(error),
         error if error.is_damage() => Exit::Damaged,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_of_format(error: &FormatError) -> Exit {
+    match error {
+        FormatError::Header { .. } | FormatError::Index { .. } => Exit::Damaged,
+        FormatError::Damaged { .. } | FormatError::Pickle { .. } => Exit::Damaged,
+        FormatError::Unfinished { .. } => Exit::Incomplete,
+        FormatError::Global { .. } => Exit::Differs,
         _ => Exit::Failed,
     }
 }

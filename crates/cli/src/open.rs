@@ -6,8 +6,10 @@ use cairn::checkpoint::{
     Checkpoint, Checkpointer, Error as CheckpointError, ModelSource, Source, World, all_steps,
     parse_step_folder,
 };
-use cairn::formats::{Error as FormatError, hf};
+use cairn::formats::{self, Error as FormatError};
 use cairn::store::{self, Store};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What lies at a path.
@@ -45,6 +47,14 @@ impl Opened {
         match self {
             Opened::Checkpoint { checkpoint, .. } => Some(checkpoint),
             Opened::Folder(_) | Opened::File(_) => None,
+        }
+    }
+
+    /// The plain values all ranks share.
+    pub(crate) fn values(&self) -> &BTreeMap<String, Value> {
+        match self {
+            Opened::Checkpoint { checkpoint, .. } => checkpoint.values(),
+            Opened::Folder(model) | Opened::File(model) => &model.model().values,
         }
     }
 
@@ -118,17 +128,17 @@ pub(crate) fn find(path: &str) -> Result<Place, Error> {
         };
     }
     if is_file(above.as_ref(), &name) {
-        if !name.ends_with(".safetensors") {
-            return Err(Error::NotACheckpoint { path: path.into() });
-        }
-        let model = hf::open_files(above.as_ref(), &[&name])?;
-        return Ok(Place::File(ModelSource::new(above, model)));
+        return match formats::open_file(above.as_ref(), &name) {
+            Ok(model) => Ok(Place::File(ModelSource::new(above, model))),
+            Err(FormatError::NotAModel { .. }) => Err(Error::NotACheckpoint { path: path.into() }),
+            Err(error) => Err(error.into()),
+        };
     }
     let here = store::open(path)?;
     if !all_steps(here.as_ref())?.is_empty() {
         return Ok(Place::Run(here));
     }
-    match hf::open_folder(here.as_ref()) {
+    match formats::open(here.as_ref()) {
         Ok(model) => Ok(Place::Folder(ModelSource::new(here, model))),
         Err(FormatError::NotAModel { .. }) => Err(match is_folder(above.as_ref(), &name) {
             true => Error::NotACheckpoint { path: path.into() },

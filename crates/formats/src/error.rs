@@ -42,8 +42,34 @@ pub enum Error {
         /// The name: a module and what it defines.
         global: String,
     },
+    /// The file is sound, but of a kind that is not read.
+    #[error("`{file}` cannot be read: {reason}")]
+    Unsupported {
+        /// The file, as the caller named it.
+        file: String,
+        /// What is in the way.
+        reason: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
+    /// The bytes contradict what the file or folder says about itself.
+    #[error("`{file}` is damaged: {reason}")]
+    Damaged {
+        /// The file, as the caller named it.
+        file: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A folder with data, but without what is written last.
+    #[error("`{place}` is a save that never finished: {reason}")]
+    Unfinished {
+        /// The folder.
+        place: String,
+        /// What is missing.
+        reason: String,
+    },
     /// Nothing in the folder looks like a model.
-    #[error("`{place}` holds no safetensors model")]
+    #[error("`{place}` holds no model or checkpoint that is known")]
     NotAModel {
         /// The folder or file that was looked at.
         place: String,
@@ -54,6 +80,13 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn damaged(file: &str, reason: impl Into<String>) -> Self {
+        Error::Damaged {
+            file: file.to_string(),
+            reason: reason.into(),
+        }
+    }
+
     /// What the reader can do next.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -66,11 +99,18 @@ impl Error {
             Error::Global { .. } => Some(
                 "nothing of it was run; if you trust the file, load it with the program that wrote it and save tensors and plain values only".into(),
             ),
+            Error::Unsupported { hint, .. } => Some((*hint).into()),
+            Error::Damaged { .. } => {
+                Some("fetch or write it again, or use another copy".into())
+            }
+            Error::Unfinished { .. } => {
+                Some("use an earlier checkpoint: the data of this one is incomplete".into())
+            }
             Error::Index { .. } => Some(
                 "delete the index to use the files as they are, or fetch the folder again".into(),
             ),
             Error::NotAModel { .. } => Some(
-                "expected `model.safetensors`, `model.safetensors.index.json`, or other `.safetensors` files".into(),
+                "looked for `model.safetensors.index.json`, `model.safetensors`, other `.safetensors` files, `pytorch_model.bin`, `.metadata` and `.distcp` files of torch, and `latest_checkpointed_iteration.txt` of Megatron; single files are `.safetensors`, `.pt`, `.pth`, `.bin` or `.ckpt`".into(),
             ),
             Error::Store(error) => error.hint(),
         }

@@ -1,8 +1,13 @@
-//! A Hugging Face model folder, or one safetensors file, as a list of tensors.
+//! A Hugging Face model folder, or safetensors files, as a list of tensors.
+//!
+//! Torch can save shards in the same form: each file then holds a box of every tensor, and says in its header where the
+//! box begins (`DCP_SHARDING_INFO`). Such files are joined.
 
-use crate::{Error, safetensors};
+use crate::model::{DataFile, Encoding, Model, PieceAt, Tensor};
+use crate::safetensors::{Entry, Header};
+use crate::{Error, safetensors, torch_zip};
+use cairn_sharding::{Piece, Region};
 use cairn_store::Store;
-use cairn_tensor::DType;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -10,75 +15,38 @@ use std::collections::BTreeMap;
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
 /// The file of a model in one piece.
 pub const SINGLE_FILE: &str = "model.safetensors";
+/// The index of a model split over several torch archives.
+pub const TORCH_INDEX_FILE: &str = "pytorch_model.bin.index.json";
+/// The file of a model in one torch archive.
+pub const TORCH_FILE: &str = "pytorch_model.bin";
 /// The largest side file (configuration, tokenizer) that travels with a model.
 pub const MAX_ASSET_BYTES: u64 = 64 << 20;
 
-/// A model on disk: its tensors, the files they lie in, and the small files beside them.
-#[derive(Debug, Clone)]
-pub struct Model {
-    /// Data files with their lengths.
-    pub files: Vec<DataFile>,
-    /// Name → where its bytes are.
-    pub tensors: BTreeMap<String, Located>,
-    /// Keys of configuration and tokenizer files.
-    pub assets: Vec<String>,
-}
-
-/// One safetensors file of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DataFile {
-    /// Its key in the store.
-    pub key: String,
-    /// Its length.
-    pub len_bytes: u64,
-}
-
-/// A whole tensor inside a data file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
-    /// Index into [`Model::files`].
-    pub file: usize,
-    /// First byte in that file.
-    pub offset: u64,
-    /// Element type.
-    pub dtype: DType,
-    /// Shape.
-    pub shape: Vec<usize>,
-}
+/// The entry of a header that says where the boxes in a file begin.
+const SHARDING_KEY: &str = "DCP_SHARDING_INFO";
 
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+#[derive(Deserialize)]
+struct Shard {
+    saved_offsets: Vec<usize>,
+}
+
 /// Opens the model folder that `store` is rooted at.
 ///
-/// Uses `model.safetensors.index.json` if there is one, then `model.safetensors`, then every other `.safetensors` file.
+/// Uses `model.safetensors.index.json` if there is one, then `model.safetensors`, then every other `.safetensors` file,
+/// then the torch archives of older models, with or without their index.
 ///
 /// # Errors
 /// If there is no model, a file is invalid, or the index and the files disagree.
 pub fn open_folder(store: &dyn Store) -> Result<Model, Error> {
-    let listing = store.list("")?;
-    let names: Vec<&str> = listing
-        .iter()
-        .map(|meta| meta.key.as_str())
-        .filter(|key| !key.contains('/'))
-        .collect();
-    let mut model = if names.contains(&INDEX_FILE) {
-        from_index(store)?
-    } else if names.contains(&SINGLE_FILE) {
-        open_files(store, &[SINGLE_FILE])?
-    } else {
-        let files: Vec<&str> = names
-            .iter()
-            .copied()
-            .filter(|name| name.ends_with(".safetensors"))
-            .collect();
-        if files.is_empty() {
-            return Err(Error::NotAModel { place: store.url() });
-        }
-        open_files(store, &files)?
-    };
+    let listing = store.list_files("")?;
+    let names: Vec<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
+    let mut model = open_names(store, &names)?;
+    model.format = "hf";
     model.assets = listing
         .iter()
         .filter(|meta| is_asset(&meta.key) && meta.len <= MAX_ASSET_BYTES)
@@ -87,15 +55,37 @@ pub fn open_folder(store: &dyn Store) -> Result<Model, Error> {
     Ok(model)
 }
 
+fn open_names(store: &dyn Store, names: &[&str]) -> Result<Model, Error> {
+    if names.contains(&INDEX_FILE) {
+        return from_index(store, INDEX_FILE, open_files);
+    }
+    if names.contains(&SINGLE_FILE) {
+        return open_files(store, &[SINGLE_FILE]);
+    }
+    let safetensors = |name: &&&str| name.ends_with(".safetensors");
+    let files: Vec<&str> = names.iter().filter(safetensors).copied().collect();
+    if !files.is_empty() {
+        return open_files(store, &files);
+    }
+    let open_torch =
+        |store: &dyn Store, keys: &[&str]| torch_zip::open_files(store, keys, &torch_zip::policy());
+    if names.contains(&TORCH_INDEX_FILE) {
+        return from_index(store, TORCH_INDEX_FILE, open_torch);
+    }
+    if names.contains(&TORCH_FILE) {
+        return open_torch(store, &[TORCH_FILE]);
+    }
+    Err(Error::NotAModel { place: store.url() })
+}
+
 /// Opens the named safetensors files as one model.
 ///
 /// # Errors
-/// If a file is invalid or a tensor occurs in two of them.
+/// If a file is invalid, or a tensor that is not sharded occurs in two of them.
 pub fn open_files(store: &dyn Store, keys: &[&str]) -> Result<Model, Error> {
     let mut model = Model {
-        files: Vec::new(),
-        tensors: BTreeMap::new(),
-        assets: Vec::new(),
+        format: "safetensors",
+        ..Model::default()
     };
     for key in keys {
         add_file(store, key, &mut model)?;
@@ -105,47 +95,125 @@ pub fn open_files(store: &dyn Store, keys: &[&str]) -> Result<Model, Error> {
 
 fn add_file(store: &dyn Store, key: &str, model: &mut Model) -> Result<(), Error> {
     let header = safetensors::read(store, key)?;
+    let shards = shards(key, &header)?;
     let file = model.files.len();
     model.files.push(DataFile {
         key: key.to_string(),
         len_bytes: header.file_len(),
     });
     for entry in header.entries {
-        let located = Located {
-            file,
-            offset: header.data_start + entry.begin,
-            dtype: entry.dtype,
-            shape: entry.shape,
-        };
-        if let Some(other) = model.tensors.insert(entry.name.clone(), located) {
-            return Err(Error::Header {
-                file: key.to_string(),
-                reason: format!(
-                    "tensor `{}` is also in `{}`",
-                    entry.name, model.files[other.file].key
-                ),
-            });
+        let offset = header.data_start + entry.begin;
+        let shard = shards.as_ref().and_then(|shards| shards.get(&entry.name));
+        match (shard, model.tensors.get_mut(&entry.name)) {
+            (Some(shard), known) => {
+                let piece = shard_piece(key, file, offset, &entry, shard)?;
+                let known = match known {
+                    Some(known) => known,
+                    None => model.tensors.entry(entry.name.clone()).or_insert(Tensor {
+                        dtype: entry.dtype,
+                        shape: vec![0; entry.shape.len()],
+                        pieces: Vec::new(),
+                    }),
+                };
+                join_shard(key, &entry, known, piece)?;
+            }
+            (None, None) => {
+                let tensor = Tensor::whole(entry.dtype, entry.shape, file, offset);
+                model.tensors.insert(entry.name, tensor);
+            }
+            (None, Some(known)) => {
+                let other = known.pieces.first().map_or(file, |piece| piece.file);
+                let other = &model.files[other].key;
+                let reason = format!("tensor `{}` is also in `{other}`", entry.name);
+                return Err(header_error(key, reason));
+            }
         }
     }
     Ok(())
 }
 
-fn from_index(store: &dyn Store) -> Result<Model, Error> {
+/// Where the boxes in a file begin, if it says so.
+fn shards(key: &str, header: &Header) -> Result<Option<BTreeMap<String, Shard>>, Error> {
+    let Some(text) = header.metadata.get(SHARDING_KEY) else {
+        return Ok(None);
+    };
+    match serde_json::from_str(text) {
+        Ok(shards) => Ok(Some(shards)),
+        Err(error) => Err(header_error(key, format!("`{SHARDING_KEY}`: {error}"))),
+    }
+}
+
+fn shard_piece(
+    key: &str,
+    file: usize,
+    offset: u64,
+    entry: &Entry,
+    shard: &Shard,
+) -> Result<PieceAt, Error> {
+    let ends = shard.saved_offsets.iter().zip(&entry.shape);
+    let fits = shard.saved_offsets.len() == entry.shape.len()
+        && ends
+            .clone()
+            .all(|(start, len)| start.checked_add(*len).is_some());
+    if !fits {
+        let reason = format!(
+            "tensor `{}` of shape {:?} cannot begin at {:?}",
+            entry.name, entry.shape, shard.saved_offsets
+        );
+        return Err(header_error(key, reason));
+    }
+    Ok(PieceAt {
+        file,
+        offset,
+        piece: Piece::whole(Region {
+            offset: shard.saved_offsets.clone(),
+            extent: entry.shape.clone(),
+        }),
+        encoding: Encoding::RowMajor,
+    })
+}
+
+/// Adds a box to a tensor, which reaches as far as its boxes do.
+fn join_shard(key: &str, entry: &Entry, tensor: &mut Tensor, piece: PieceAt) -> Result<(), Error> {
+    let region = &piece.piece.region;
+    if tensor.dtype != entry.dtype || tensor.shape.len() != region.ndim() {
+        let reason = format!("tensor `{}` has another type in another file", entry.name);
+        return Err(header_error(key, reason));
+    }
+    for (dim, size) in tensor.shape.iter_mut().enumerate() {
+        *size = region.end(dim).max(*size);
+    }
+    tensor.pieces.push(piece);
+    Ok(())
+}
+
+fn header_error(key: &str, reason: String) -> Error {
+    Error::Header {
+        file: key.to_string(),
+        reason,
+    }
+}
+
+fn from_index(
+    store: &dyn Store,
+    index_file: &str,
+    open: impl Fn(&dyn Store, &[&str]) -> Result<Model, Error>,
+) -> Result<Model, Error> {
     let fail = |reason: String| Error::Index {
-        file: INDEX_FILE.into(),
+        file: index_file.into(),
         reason,
     };
-    let index: Index = serde_json::from_slice(&store.get(INDEX_FILE)?)
+    let index: Index = serde_json::from_slice(&store.get(index_file)?)
         .map_err(|e| fail(format!("not an index: {e}")))?;
     let mut files: Vec<&str> = index.weight_map.values().map(String::as_str).collect();
     files.sort_unstable();
     files.dedup();
-    let mut model = open_files(store, &files)?;
+    let mut model = open(store, &files)?;
     for (name, file) in &index.weight_map {
         let found = model
-            .tensors
-            .get(name)
-            .map(|located| &model.files[located.file].key);
+            .find(name)
+            .and_then(|tensor| tensor.pieces.first())
+            .map(|piece| &model.files[piece.file].key);
         if found != Some(file) {
             return Err(fail(format!("tensor `{name}` is not in `{file}`")));
         }
@@ -167,9 +235,7 @@ fn is_asset(key: &str) -> bool {
         ".py",
         ".tiktoken",
     ];
-    !key.contains('/')
-        && !data.iter().any(|end| key.ends_with(end))
-        && text.iter().any(|end| key.ends_with(end))
+    !data.iter().any(|end| key.ends_with(end)) && text.iter().any(|end| key.ends_with(end))
 }
 
 #[cfg(test)]
@@ -179,6 +245,37 @@ mod tests {
     use super::*;
     use crate::safetensors::{Entry, encode};
     use cairn_store::{Memory, PutMode};
+    use cairn_tensor::DType;
+
+    /// A file with the rows `from..` of a two-column matrix `w`.
+    fn put_shard(store: &Memory, key: &str, from: usize, rows: usize) {
+        let len = 2 * rows as u64;
+        let entry = Entry {
+            name: "w".into(),
+            dtype: DType::U8,
+            shape: vec![rows, 2],
+            begin: 0,
+            end: len,
+        };
+        let info = format!(r#"{{"w":{{"saved_offsets":[{from},0]}}}}"#);
+        let mut file = encode(&[entry], &[(SHARDING_KEY, &info)], 8).unwrap();
+        file.resize(file.len() + 2 * rows, 1);
+        store.put(key, &file, PutMode::Create).unwrap();
+    }
+
+    #[test]
+    fn files_that_say_where_their_boxes_begin_are_joined() {
+        let store = Memory::new();
+        put_shard(&store, "shard-00001-model.safetensors", 0, 3);
+        put_shard(&store, "shard-00002-model.safetensors", 3, 2);
+        let model = open_folder(&store).unwrap();
+        let tensor = &model.tensors["w"];
+        assert_eq!(tensor.shape, [5, 2]);
+        let second = tensor.pieces[1].piece.region.to_string();
+        assert_eq!(second, "3:2,0:2");
+        put_shard(&store, "shard-00003-model.safetensors", usize::MAX, 2);
+        assert!(open_folder(&store).is_err());
+    }
 
     fn put_model(store: &Memory, key: &str, names: &[&str]) {
         let entries: Vec<Entry> = names

@@ -1,15 +1,35 @@
 //! Other people's files: what is inside, and where its bytes lie.
 //!
-//! Nothing here moves tensor data. A format answers one question, "which bytes of which file are this tensor",
-//! and the checkpoint engine reads them like its own.
+//! Nothing here moves tensor data, and nothing here runs what it reads. A format answers one question, "which bytes of
+//! which file are this piece of this tensor", and the checkpoint engine reads them like its own.
 //!
-//! * [`safetensors`]: the header of one file, parsed and written.
-//! * [`pickle`]: pickles as inert records, nothing run.
-//! * [`hf`]: a Hugging Face model folder, or a single safetensors file, as a list of tensors.
+//! | to | use |
+//! |---|---|
+//! | open a folder or file of any kind | [`open`], [`open_file`] → [`Model`] |
+//! | open one kind | [`hf`], [`torch_zip`], [`dcp`], [`megatron`] |
+//! | parse and write the header of a safetensors file | [`safetensors`] |
+//! | read a pickle as inert records | [`pickle`] |
+//! | say plain Python values in JSON | [`plain`] |
 
+pub mod dcp;
 mod error;
 pub mod hf;
+pub mod megatron;
+mod model;
+mod open;
 pub mod pickle;
+pub mod plain;
 pub mod safetensors;
+pub mod torch_zip;
 
 pub use error::Error;
+pub use model::{DataFile, Encoding, Model, PieceAt, Tensor};
+pub use open::{open, open_file};
+
+/// The key of a file in a folder, `""` being the root.
+pub(crate) fn join(folder: &str, name: &str) -> String {
+    match folder {
+        "" => name.to_string(),
+        _ => format!("{folder}/{name}"),
+    }
+}

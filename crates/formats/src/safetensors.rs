@@ -18,6 +18,7 @@ use cairn_tensor::DType;
 use std::collections::BTreeMap;
 
 pub use encode::encode;
+pub(crate) use parse::read_at;
 pub use parse::{parse, read};
 
 /// The longest header a reader accepts, in bytes: the format's own limit.

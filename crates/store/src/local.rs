@@ -17,7 +17,7 @@ mod folder;
 mod listing;
 mod reader;
 mod staged;
-mod system;
+pub(crate) mod system;
 mod temp;
 mod writer;
 
@@ -122,6 +122,11 @@ impl Store for Local {
     fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
         key::check_prefix(prefix)?;
         listing::objects(&self.root, prefix)
+    }
+
+    fn list_files(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
+        key::check_prefix(prefix)?;
+        listing::files(&self.root, prefix)
     }
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error> {

@@ -93,6 +93,22 @@ pub trait Store: Send + Sync + Debug {
     /// Fails if any part of the folder cannot be listed. A folder that does not exist is empty.
     fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error>;
 
+    /// Lists the objects directly inside the folder `prefix`, sorted by key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be listed. A folder that does not exist is empty.
+    fn list_files(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
+        let start = if prefix.is_empty() {
+            0
+        } else {
+            prefix.len() + 1
+        };
+        let mut found = self.list(prefix)?;
+        found.retain(|meta| !meta.key[start..].contains('/'));
+        Ok(found)
+    }
+
     /// Lists the names of the folders directly inside the folder `prefix`, sorted.
     ///
     /// On file systems a folder may be shown that contains no objects.
@@ -224,6 +240,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
         (**self).list(prefix)
+    }
+
+    fn list_files(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
+        (**self).list_files(prefix)
     }
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error> {

@@ -4,6 +4,7 @@ use super::{FilePlan, Transfer};
 use crate::checksum::BLOCK_BYTES;
 use crate::pool::CHUNK_BYTES;
 use cairn_tensor::Runs;
+use std::cmp::Reverse;
 use std::ops::Range;
 
 /// One read of a file and the copies it feeds.
@@ -86,7 +87,10 @@ fn merged(
 /// The stretches of source bytes a copy touches; runs less than a block apart count as one stretch.
 fn spans(runs: &Runs) -> Vec<Range<usize>> {
     let mut extent = runs.run_bytes;
-    let mut outer = runs.loops.as_slice();
+    // Loops follow the target; what is touched of the source does not depend on their order.
+    let mut loops = runs.loops.clone();
+    loops.sort_by_key(|level| Reverse(level.source_stride));
+    let mut outer = loops.as_slice();
     while let Some((inner, rest)) = outer.split_last() {
         if inner.source_stride > extent.saturating_add(BLOCK_BYTES) {
             break;

@@ -25,7 +25,7 @@ Examples:
   cairn reshard hf-model runs/new --mesh dp=2,tp=4 --shard '*=dp+tp'
   cairn reshard runs/7b/step-00012000 runs/7b --mesh dp=8 --step 12001 --dry-run")]
 pub(crate) struct Reshard {
-    /// A run, a step, a Hugging Face folder or a safetensors file
+    /// A run, a step, or a model or checkpoint of another tool
     pub(crate) source: String,
     /// The folder of a run, which gets a new step
     pub(crate) target: String,
@@ -58,7 +58,7 @@ Examples:
   cairn convert runs/7b hf-model --to hf --keys 'model.*' --keys 'lm_head.*' --shard-size 2GB
   cairn convert runs/7b hf-model --to hf --dry-run")]
 pub(crate) struct Convert {
-    /// A run, a step, a Hugging Face folder or a safetensors file
+    /// A run, a step, or a model or checkpoint of another tool
     pub(crate) source: String,
     /// The folder to write
     pub(crate) target: String,

@@ -125,9 +125,6 @@ impl Report {
     ) -> Result<Self, Error> {
         let source = opened.source();
         let assets = source.assets()?.into_iter().map(|(name, _)| name);
-        let values = opened
-            .checkpoint()
-            .map(|checkpoint| checkpoint.values().keys().cloned());
         Ok(Self {
             source: args.source.clone(),
             target: args.target.clone(),
@@ -139,7 +136,7 @@ impl Report {
             memory_bytes: args.memory + MAX_LOAD_BUFFER_BYTES as u64,
             assets: assets.collect(),
             left_out_tensors: source.names().len() - names.len(),
-            left_out_values: values.into_iter().flatten().collect(),
+            left_out_values: opened.values().keys().cloned().collect(),
         })
     }
 

@@ -72,7 +72,7 @@ fn new_checkpoint(
         world: world(&args.layout.mesh),
         tensors,
         aliases: opened.source().aliases(),
-        values: manifest.map_or(BTreeMap::new(), |manifest| manifest.values.clone()),
+        values: opened.values().clone(),
         save: SaveOptions {
             tags: manifest.map_or(Vec::new(), |manifest| manifest.tags.clone()),
             if_committed: match args.replace {

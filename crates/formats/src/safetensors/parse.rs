@@ -2,7 +2,7 @@
 
 use super::{Entry, Header, MAX_HEADER_BYTES, METADATA_KEY};
 use crate::Error;
-use cairn_store::Store;
+use cairn_store::{ObjectReader, Store};
 use cairn_tensor::{DType, element_count};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -15,10 +15,20 @@ use std::fmt;
 /// [`Error::Header`] if the file is not valid safetensors, [`Error::Store`] if it cannot be read.
 pub fn read(store: &dyn Store, key: &str) -> Result<Header, Error> {
     let reader = store.reader(key)?;
-    let file_len = reader.len();
-    let len = header_len(key, &store.get_prefix(key, 8)?, file_len)?;
+    read_at(key, reader.as_ref(), 0)
+}
+
+/// Reads and checks the header of a file that begins at byte `start` of another one, called `key` in errors, and ends with it.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_at(key: &str, reader: &dyn ObjectReader, start: u64) -> Result<Header, Error> {
+    let file_len = reader.len().saturating_sub(start);
+    let mut prefix = vec![0; if file_len < 8 { 0 } else { 8 }];
+    reader.read_at(start, &mut prefix)?;
+    let len = header_len(key, &prefix, file_len)?;
     let mut bytes = vec![0; len];
-    reader.read_at(8, &mut bytes)?;
+    reader.read_at(start + 8, &mut bytes)?;
     parse(key, &bytes, file_len)
 }
 

@@ -35,6 +35,19 @@ pub(super) fn objects(root: &Path, prefix: &str) -> Result<Vec<ObjectMeta>, Erro
     Ok(found)
 }
 
+/// Lists the objects directly inside the folder `prefix` of `root`, sorted by key.
+pub(super) fn files(root: &Path, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
+    let mut found = Vec::new();
+    for Entry { name, metadata } in entries(root, prefix)? {
+        let key = join(prefix, &name);
+        if metadata.is_file() && key.len() <= MAX_KEY_BYTES {
+            found.push(describe(key, &metadata)?);
+        }
+    }
+    found.sort_by(|one, other| one.key.cmp(&other.key));
+    Ok(found)
+}
+
 /// Lists the folders directly inside the folder `prefix` of `root`, sorted.
 pub(super) fn folders(root: &Path, prefix: &str) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = entries(root, prefix)?

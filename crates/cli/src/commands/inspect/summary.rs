@@ -8,7 +8,7 @@ use crate::open::Opened;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{age, count, plural, size};
 use cairn::checkpoint::{COMMIT, FORMAT_VERSION, Manifest, step_folder};
-use cairn::formats::hf::Model;
+use cairn::formats::Model;
 use cairn::store::Store;
 use serde::Serialize;
 use serde_json::Value;
@@ -68,8 +68,7 @@ impl Summary {
                 checkpoint,
                 latest,
             } => common.of_checkpoint(run.as_ref(), checkpoint.manifest(), *latest),
-            Opened::Folder(model) => Ok(common.of_model("hf", model.model())),
-            Opened::File(model) => Ok(common.of_model("safetensors", model.model())),
+            Opened::Folder(model) | Opened::File(model) => Ok(common.of_model(model.model())),
         }
     }
 
@@ -108,9 +107,10 @@ impl Summary {
         })
     }
 
-    fn of_model(self, format: &'static str, model: &Model) -> Self {
+    fn of_model(self, model: &Model) -> Self {
         Self {
-            format,
+            format: model.format,
+            values: model.values.clone(),
             files: model.files.len(),
             len_bytes: model.files.iter().map(|file| file.len_bytes).sum(),
             // Their lengths are not looked up.
@@ -124,6 +124,8 @@ impl Summary {
         let format = match self.format {
             "cairn" => format!("Cairn checkpoint, version {FORMAT_VERSION}"),
             "hf" => "Hugging Face model".to_string(),
+            "dcp" => "torch distributed checkpoint".to_string(),
+            "megatron" => "Megatron checkpoint".to_string(),
             other => format!("{other} file"),
         };
         facts.fact("format", cell(Style::Bold, format));

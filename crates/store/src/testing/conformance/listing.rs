@@ -21,6 +21,11 @@ fn folders(store: &dyn Store, prefix: &str) -> Vec<String> {
     store.list_folders(prefix).expect("a folder can be listed")
 }
 
+fn files(store: &dyn Store, prefix: &str) -> Vec<String> {
+    let listed = store.list_files(prefix).expect("a folder can be listed");
+    listed.into_iter().map(|meta| meta.key).collect()
+}
+
 fn an_empty_store_lists_nothing(store: &dyn Store) {
     for prefix in ["", "a", "a/b"] {
         assert!(keys(store, prefix).is_empty());
@@ -40,6 +45,10 @@ fn a_prefix_is_a_folder_and_not_a_beginning(store: &dyn Store) {
         assert!(keys(store, nothing).is_empty(), "{nothing}");
         assert!(folders(store, nothing).is_empty(), "{nothing}");
     }
+    assert_eq!(files(store, ""), ["b"]);
+    assert_eq!(files(store, "a"), ["a/x"]);
+    assert_eq!(files(store, "a/b"), ["a/b/c"]);
+    assert!(files(store, "a/b/c").is_empty());
     assert_eq!(folders(store, ""), ["a", "ab"]);
     assert_eq!(folders(store, "a"), ["b", "bc"]);
     assert_eq!(folders(store, "a/b"), ["d"]);

@@ -1,0 +1,134 @@
+//! A model in another format as something to load from.
+
+use super::{Source, SourceFile, StoredPiece, StoredTensor};
+use crate::Error;
+use crate::error::StoreContext;
+use cairn_formats::{Encoding, Model, PieceAt, Tensor, torch_zip};
+use cairn_sharding::Region;
+use cairn_store::{ObjectReader, Store};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A model or checkpoint in another format.
+#[derive(Debug)]
+pub struct ModelSource {
+    store: Arc<dyn Store>,
+    model: Model,
+}
+
+impl ModelSource {
+    /// A model that lies in `store`.
+    pub fn new(store: Arc<dyn Store>, model: Model) -> Self {
+        Self { store, model }
+    }
+
+    /// What the model contains.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn reader(&self, file: usize) -> Result<Box<dyn ObjectReader>, Error> {
+        let key = &self.model.files[file].key;
+        self.store.reader(key).doing(|| format!("open `{key}`"))
+    }
+
+    /// Finds a piece that lies in an archive of its own.
+    fn locate(
+        &self,
+        reader: &dyn ObjectReader,
+        name: &str,
+        tensor: &Tensor,
+        at: &PieceAt,
+        len_bytes: u64,
+    ) -> Result<StoredPiece, Error> {
+        let key = &self.model.files[at.file].key;
+        let range = at.offset..at.offset.saturating_add(len_bytes);
+        let found = torch_zip::locate(key, reader, range)?;
+        if found.dtype != tensor.dtype || found.shape != at.piece.region.extent {
+            let reason = format!(
+                "at byte {} it holds {}{:?} where `{name}` has {}{:?}",
+                at.offset, found.dtype, found.shape, tensor.dtype, at.piece.region.extent
+            );
+            return Err(Error::damaged(key, reason));
+        }
+        Ok(StoredPiece {
+            offset: found.offset,
+            ..stored_piece(at, found.strides)
+        })
+    }
+}
+
+fn stored_piece(at: &PieceAt, strides: Option<Vec<usize>>) -> StoredPiece {
+    StoredPiece {
+        file: at.file,
+        offset: at.offset,
+        piece: at.piece.clone(),
+        strides,
+    }
+}
+
+impl Source for ModelSource {
+    fn names(&self) -> Vec<&str> {
+        self.model.names()
+    }
+
+    fn aliases(&self) -> BTreeMap<String, String> {
+        self.model.aliases.clone()
+    }
+
+    fn find(&self, name: &str) -> Option<StoredTensor> {
+        let tensor = self.model.find(name)?;
+        Some(StoredTensor {
+            dtype: tensor.dtype,
+            shape: tensor.shape.clone(),
+        })
+    }
+
+    fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
+        let Some(tensor) = self.model.find(name) else {
+            return Ok(Vec::new());
+        };
+        let mut readers: HashMap<usize, Box<dyn ObjectReader>> = HashMap::new();
+        let mut found = Vec::new();
+        let mut open = vec![region.clone()];
+        for at in &tensor.pieces {
+            let stored = &at.piece.region;
+            // A replica of what is found already is not looked at.
+            if !open.iter().any(|hole| hole.meets(stored)) {
+                continue;
+            }
+            open = open.iter().flat_map(|hole| hole.subtract(stored)).collect();
+            let piece = match &at.encoding {
+                Encoding::RowMajor => stored_piece(at, None),
+                Encoding::Strided(strides) => stored_piece(at, Some(strides.clone())),
+                Encoding::TorchArchive { len_bytes } => {
+                    let reader = match readers.entry(at.file) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(new) => new.insert(self.reader(at.file)?),
+                    };
+                    self.locate(reader.as_ref(), name, tensor, at, *len_bytes)?
+                }
+            };
+            found.push(piece);
+        }
+        Ok(found)
+    }
+
+    fn open_file(&self, file: usize) -> Result<Arc<SourceFile>, Error> {
+        Ok(Arc::new(SourceFile {
+            key: self.model.files[file].key.clone(),
+            reader: self.reader(file)?,
+            data_start: 0,
+            crcs: None,
+        }))
+    }
+
+    fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let read = |key: &String| {
+            let bytes = self.store.get(key).doing(|| format!("read `{key}`"))?;
+            Ok((key.clone(), bytes))
+        };
+        self.model.assets.iter().map(read).collect()
+    }
+}

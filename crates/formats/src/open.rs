@@ -1,0 +1,43 @@
+//! Finds out what lies in a folder or file.
+
+use crate::model::Model;
+use crate::{Error, dcp, hf, megatron, torch_zip};
+use cairn_store::Store;
+
+/// Opens what the folder that `store` is rooted at holds.
+///
+/// # Errors
+/// [`Error::NotAModel`] if it holds nothing that is known; what is wrong with it otherwise.
+pub fn open(store: &dyn Store) -> Result<Model, Error> {
+    let listing = store.list_files("")?;
+    let names: Vec<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
+    if names.contains(&megatron::LATEST_FILE) {
+        return megatron::open_latest(store);
+    }
+    if megatron::is_iteration(&names) {
+        return megatron::open_iteration(store, "");
+    }
+    if dcp::is_folder(&names) {
+        return dcp::open_folder(store, "");
+    }
+    hf::open_folder(store)
+}
+
+/// Opens the file `key`: safetensors, or what `torch.save` wrote.
+///
+/// # Errors
+/// [`Error::NotAModel`] if it is neither; what is wrong with it otherwise.
+pub fn open_file(store: &dyn Store, key: &str) -> Result<Model, Error> {
+    if key.ends_with(".safetensors") {
+        return hf::open_files(store, &[key]);
+    }
+    let torch_name = [".pt", ".pth", ".bin", ".ckpt"]
+        .iter()
+        .any(|end| key.ends_with(end));
+    if torch_name || torch_zip::is_archive(&store.get_prefix(key, 16)?) {
+        return torch_zip::open_file(store, key);
+    }
+    Err(Error::NotAModel {
+        place: format!("{}/{key}", store.url()),
+    })
+}

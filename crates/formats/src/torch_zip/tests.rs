@@ -1,0 +1,1 @@
+//! Archives as torch writes them, and archives that lie.
