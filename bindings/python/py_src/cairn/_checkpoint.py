@@ -189,7 +189,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
             Damaged: if bytes are not what was written. ``into`` then holds a mixture and must not be used.
         """
         refused = _refused(strict)
-        context, flat = self._flatten(into)
+        context, flat = self._flatten(into, strict)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
         self._compare_values(into, flat, strict)
         slots = _slots(flat, context.world.rank)
@@ -204,15 +204,15 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     def explain(self, into: Any, *, strict: Strict = False) -> Explained:
         """What :meth:`load` would read, and what would not fit; reads no tensor data."""
         refused = _refused(strict)
-        context, flat = self._flatten(into)
+        context, flat = self._flatten(into, strict)
         self._compare_values(into, flat, strict)
         wanted = [(name, part.spec, context.world.rank) for name, part in flat.parts.items()]
         cost, text = self._source.explain(wanted, refused, scope=_scope(into))
         return Explained(**cost, text=text)
 
-    def _flatten(self, into: Any) -> tuple[Context, Flat]:
+    def _flatten(self, into: Any, strict: Strict) -> tuple[Context, Flat]:
         world = self._world or World.current()
-        context = Context(world, into, self._source, {})
+        context = Context(world, into, self._source, {}, strict)
         return context, flatten(into, context)
 
     def _rank_values(self, flat: Flat, world: World) -> dict[str, Any]:

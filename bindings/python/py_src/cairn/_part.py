@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ._containers import leaves
 
@@ -48,6 +48,10 @@ class Context:
     source: Source | None = None
     #: For adapters to keep things in during one walk.
     notes: dict[str, Any] | None = None
+    #: How exactly checkpoint and target must fit.
+    strict: bool | Literal["partial"] = True
+    #: What is waited for when the walk is over, such as the copies from a device.
+    settle: dict[object, Callable[[], object]] = field(default_factory=dict)
 
     @cached_property
     def leaves(self) -> list[tuple[str, object]]:

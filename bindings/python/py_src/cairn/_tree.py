@@ -41,6 +41,8 @@ def flatten(tree: object, context: Context) -> Flat:
         raise refused(error) from None
     except RecursionError as error:
         raise StateError("the state is nested too deeply, or contains itself") from error
+    for wait in context.settle.values():
+        wait()
     return flat
 
 

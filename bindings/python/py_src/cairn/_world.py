@@ -37,6 +37,8 @@ class World:
     #: Where this was learnt: "torchrun", "Slurm", "process group" …
     launcher: str = "single process"
     board: Board | None = None
+    #: The ranks as the whole launch counts them, if only some of its processes save together.
+    members: tuple[int, ...] | None = None
 
     @property
     def ranks(self) -> list[int]:
@@ -75,8 +77,11 @@ def _from_process_group(group: Any) -> World | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     rank, size = distributed.get_rank(group), distributed.get_world_size(group)
+    if rank < 0:
+        raise StateError("this process is not in the process group that saves", hint="call nothing on the other ranks")
+    members = None if group is None else tuple(distributed.get_process_group_ranks(group))
     if size == 1:
-        return World(0, 1, launcher="process group")
+        return World(0, 1, launcher="process group", members=members)
     board = distributed.distributed_c10d._get_process_group_store(group or distributed.group.WORLD)
     launch = os.environ
     local_rank, local_size = launch.get("LOCAL_RANK"), launch.get("LOCAL_WORLD_SIZE")
@@ -88,6 +93,7 @@ def _from_process_group(group: Any) -> World | None:
         int(local_size) if local_size else None,
         "process group",
         board,
+        members,
     )
 
 
