@@ -1,0 +1,125 @@
+"""The memory of a torch tensor as bytes: shared where a CPU can address it, staged where it cannot."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._cairn import Spec
+from .._part import Context, Part
+from ..errors import StateError
+
+_BYTE = np.dtype(np.uint8)
+_NOTHING = np.empty(0, dtype=_BYTE)
+
+
+def tensor_part(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
+    """The part whose placement is ``spec`` and whose local elements are those of ``tensor``.
+
+    Raises:
+        StateError: if the tensor has no memory, or its elements share it and are to be loaded.
+    """
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise StateError(
+            f"`{path}` is a {_kind(tensor)} tensor, which cannot be saved as it is",
+            hint="save the dense tensors it consists of",
+        )
+    if tensor.is_meta:
+        raise StateError(
+            f"`{path}` is on the meta device, so it has no data",
+            hint="give the module memory first: `module.to_empty(device=…)`",
+        )
+    if not tensor.numel():
+        return Part(spec, _NOTHING)
+    if not tensor.is_cpu or tensor.is_conj() or tensor.is_neg():
+        return _staged(tensor, spec, context)
+    if tensor.is_contiguous():
+        address, len_bytes = tensor.data_ptr(), tensor.nbytes
+        return Part(spec, memory_at(address, len_bytes), key=(address, len_bytes))
+    return _strided(tensor, spec, path, context)
+
+
+def owned_part(tensor: Any, spec: Spec, context: Context) -> Part:
+    """A part to save whose elements nobody but the part keeps."""
+    return Part(spec, _owned(tensor.contiguous())) if tensor.is_cpu else _to_host(tensor, spec, context)
+
+
+def memory_at(address: int, len_bytes: int) -> Any:
+    """Memory as an array. It keeps nothing alive: whoever owns the memory must outlive it."""
+    return np.frombuffer((ctypes.c_uint8 * len_bytes).from_address(address), dtype=_BYTE)
+
+
+def _strided(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
+    strides = tensor.stride()
+    if _overlaps(tensor.shape, strides):
+        if context.loading:
+            raise StateError(
+                f"`{path}` has elements that share memory (an expanded view), so nothing can be loaded into it",
+                hint="load into a copy: `.contiguous()`",
+            )
+        return _staged(tensor, spec, context)
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, strides, strict=True))
+    address, len_bytes = tensor.data_ptr(), reach * tensor.element_size()
+    return Part(spec, memory_at(address, len_bytes), strides, key=(address, len_bytes, strides))
+
+
+def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether two elements may share memory: a dim's stride is shorter than all that the finer dims reach."""
+    reach = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if stride < reach:
+                return True
+            reach += (size - 1) * stride
+    return False
+
+
+def _staged(tensor: Any, spec: Spec, context: Context) -> Part:
+    """A part whose memory is a copy on the host. Names of the same tensor share the copy."""
+    assert context.notes is not None, "every walk has notes"
+    staged: dict[object, Part] = context.notes.setdefault("torch.staged", {})
+    key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+    if key not in staged:
+        staged[key] = _load_through_host(tensor, spec, key) if context.loading else _to_host(tensor, spec, context)
+    return staged[key]
+
+
+def _to_host(tensor: Any, spec: Spec, context: Context) -> Part:
+    """Begins a copy to the host; the walk ends when all of them have ended."""
+    is_cuda = tensor.is_cuda
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=is_cuda)
+    with torch.no_grad():
+        host.copy_(tensor, non_blocking=is_cuda)
+    if is_cuda:
+        context.settle[tensor.device] = _synchronize(tensor.device)
+    return Part(spec, _owned(host))
+
+
+def _synchronize(device: Any) -> Callable[[], None]:
+    stream = torch.cuda.current_stream(device)
+    return lambda: stream.synchronize()
+
+
+def _load_through_host(tensor: Any, spec: Spec, key: object) -> Part:
+    host = torch.empty(tensor.shape, dtype=tensor.dtype)
+
+    def after() -> None:
+        with torch.no_grad():
+            tensor.copy_(host)
+
+    return Part(spec, _owned(host), after=after, key=key)
+
+
+def _owned(host: Any) -> Any:
+    """The bytes of a contiguous tensor on the host, which live as long as the array."""
+    return host.reshape(-1).view(torch.uint8).numpy()
+
+
+def _kind(tensor: Any) -> str:
+    if tensor.is_quantized:
+        return "quantized"
+    return "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
