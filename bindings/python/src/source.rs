@@ -35,8 +35,16 @@ enum Kind {
 #[pyfunction]
 pub(crate) fn open_model(py: Python, url: &str) -> PyResult<Source> {
     let opened = py.detach(|| {
-        let store = cairn::store::open(url).map_err(cairn::formats::Error::from)?;
-        let model = cairn::formats::hf::open_folder(store.as_ref())?;
+        let trimmed = url.trim_end_matches('/');
+        let (folder, name) = trimmed.rsplit_once('/').unwrap_or((".", trimmed));
+        let above = cairn::store::open(folder)?;
+        // A folder answers with an error, not with a length.
+        if !name.is_empty() && matches!(above.head(name), Ok(Some(_))) {
+            let model = cairn::formats::open_file(above.as_ref(), name)?;
+            return Ok(ModelSource::new(above, model));
+        }
+        let store = cairn::store::open(url)?;
+        let model = cairn::formats::open(store.as_ref())?;
         Ok::<_, cairn::formats::Error>(ModelSource::new(store, model))
     });
     let opened = opened.map_err(cairn::checkpoint::Error::from);
@@ -49,6 +57,15 @@ impl Source {
     #[getter]
     fn step(&self) -> Option<u64> {
         self.as_checkpoint().map(Checkpoint::step)
+    }
+
+    /// What it is: `cairn`, `hf`, `dcp`, `torch` …
+    #[getter]
+    fn format(&self) -> &'static str {
+        match &self.0 {
+            Kind::Checkpoint(_) => "cairn",
+            Kind::Model(model) => model.model().format,
+        }
     }
 
     /// When it was saved: RFC 3339, UTC.
@@ -102,7 +119,7 @@ impl Source {
     fn values(&self) -> String {
         match &self.0 {
             Kind::Checkpoint(checkpoint) => json(checkpoint.values()),
-            Kind::Model(_) => "{}".into(),
+            Kind::Model(model) => json(&model.model().values),
         }
     }
 

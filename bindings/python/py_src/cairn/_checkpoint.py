@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
-from ._part import Context
+from ._part import Context, Part
 from ._tree import Flat, fill, flatten
 from ._values import decode
 from ._world import World
@@ -23,12 +25,15 @@ logger = logging.getLogger("cairn")
 
 Strict = bool | Literal["partial"]
 METRICS = "$metrics"
+#: Name, placement, rank, memory, and strides if it is not row-major.
+_Slot = tuple[str, _cairn.Spec, int, Any, tuple[int, ...] | None]
 #: What stops a load, for each strictness.
 _REFUSED: dict[Strict, list[str]] = {
     True: ["missing", "unexpected", "mismatched"],
     "partial": ["missing", "mismatched"],
     False: [],
 }
+_LOAD_A_PART = "to load a part of the checkpoint, pass strict='partial'"
 _REPORTED = ("wanted_bytes", "read_bytes", "planning_seconds", "reading_seconds", "missing", "unexpected", "mismatched")
 
 
@@ -89,6 +94,11 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     def step(self) -> int | None:
         """The step; ``None`` for a model in another format."""
         return self._source.step
+
+    @property
+    def format(self) -> str:
+        """What it is: ``cairn``, ``hf``, ``dcp``, ``torch`` …"""
+        return self._source.format
 
     @property
     def created(self) -> str | None:
@@ -191,15 +201,24 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         refused = _refused(strict)
         context, flat = self._flatten(into, strict)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
-        self._compare_values(into, flat, strict)
+        absent = self._compare_values(into, flat, strict)
         slots = _slots(flat, context.world.rank)
-        report = self._source.load(slots, refused, scope=_scope(into), verify=verify)
-        for part in flat.parts.values():
-            if part.after is not None:
-                part.after()
+        report = self._read(slots, refused, _scope(into), verify)
+        _finish(flat, {*report["missing"], *report["mismatched"]})
         state = fill(into, "", flat, values, rank_values)
         kept = {key: report[key] for key in _REPORTED}
+        kept["missing"] = sorted([*report["missing"], *absent])
         return Loaded(self.step, state, **kept)
+
+    def _read(self, slots: list[_Slot], refused: list[str], scope: list[str] | None, verify: bool) -> dict[str, Any]:
+        try:
+            return self._source.load(slots, refused, scope=scope, verify=verify)
+        except KeyMismatch as error:
+            if not (error.missing or error.mismatched):
+                error.hint = _LOAD_A_PART
+            raise
+        except TypeError as error:
+            raise _overlap(slots) or error from None
 
     def explain(self, into: Any, *, strict: Strict = False) -> Explained:
         """What :meth:`load` would read, and what would not fit; reads no tensor data."""
@@ -228,11 +247,11 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
             )
         return own
 
-    def _compare_values(self, into: Any, flat: Flat, strict: Strict) -> None:
-        """Compares the names of plain values; those of tensors the engine compares itself."""
-        if strict is False or self.step is None:
-            return
+    def _compare_values(self, into: Any, flat: Flat, strict: Strict) -> list[str]:
+        """Compares the names of plain values and returns the missing ones; tensors' names the engine compares itself."""
         missing = sorted(name for name in flat.values if name not in self.plain)
+        if strict is False or self.step is None:
+            return missing
         unexpected = []
         if strict is True:
             known = flat.parts.keys() | flat.values.keys()
@@ -240,6 +259,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         if missing or unexpected:
             missing += [name for name in flat.parts if name not in self._names]
             raise _mismatch(missing, unexpected)
+        return missing
 
     def export_hf(
         self,
@@ -260,16 +280,44 @@ def _refused(strict: Strict) -> list[str]:
     return _REFUSED[strict]
 
 
-def _slots(flat: Flat, rank: int) -> list[tuple[str, _cairn.Spec, int, Any, tuple[int, ...] | None]]:
-    """The memory to fill; of several names for the same memory only the first."""
-    slots, seen = [], set()
+def _slots(flat: Flat, rank: int) -> list[_Slot]:
+    """The memory to fill. Of several names for the same memory the first fills it, and the others are only compared."""
+    slots: list[_Slot] = []
+    seen = set()
     for name, part in flat.parts.items():
-        if part.key is not None:
-            if part.key in seen:
-                continue
-            seen.add(part.key)
-        slots.append((name, part.spec, rank, part.memory, part.strides))
+        if part.key is not None and part.key in seen and part.memory.nbytes:
+            slots.append((name, *_first_element(part, rank), None))
+        else:
+            slots.append((name, part.spec, rank, part.memory, part.strides))
+        seen.add(part.key)
     return slots
+
+
+def _first_element(part: Part, rank: int) -> tuple[_cairn.Spec, int, Any]:
+    """The least that can be asked for so that a tensor's name, type and shape are compared."""
+    dtype, shape = part.spec.dtype, part.spec.shape
+    spec = _cairn.Spec.listed(dtype, shape, {rank: [([0] * len(shape), [1] * len(shape), None)]})
+    len_bytes = -(-(part.spec.nbytes or 0) // math.prod(shape))
+    return spec, rank, part.memory[:len_bytes].copy()
+
+
+def _finish(flat: Flat, untouched: set[str]) -> None:
+    """Moves what was loaded to where it belongs, once for each memory."""
+    seen = set()
+    for name, part in flat.parts.items():
+        if part.after is not None and name not in untouched and part.key not in seen:
+            part.after()
+        if part.key is not None:
+            seen.add(part.key)
+
+
+def _overlap(slots: list[_Slot]) -> StateError | None:
+    """The error for two tensors that share some of their memory, if there are such."""
+    placed = sorted((slot[3].__array_interface__["data"][0], slot[3].nbytes, slot[0]) for slot in slots if slot[3].nbytes)
+    for (start, len_bytes, name), (next_start, _, other) in itertools.pairwise(placed):
+        if start + len_bytes > next_start:
+            return StateError(f"`{name}` and `{other}` share some of their memory, so they cannot be loaded together")
+    return None
 
 
 def _scope(into: Any) -> list[str] | None:
@@ -285,7 +333,7 @@ def _mismatch(missing: list[str], unexpected: list[str]) -> KeyMismatch:
     lines = [f"checkpoint and target do not fit: {len(missing)} missing, {len(unexpected)} unexpected"]
     lines += [f"  missing     `{name}`" for name in missing[:20]]
     lines += [f"  unexpected  `{name}`" for name in unexpected[:20]]
-    hint = "to load a part of the checkpoint, pass strict='partial'" if not missing else "`cairn inspect --tree` lists every stored name"
+    hint = _LOAD_A_PART if not missing else "`cairn inspect --tree` lists every stored name"
     error = KeyMismatch("\n".join(lines), hint=hint)
     error.missing, error.unexpected, error.mismatched = missing, unexpected, []
     return error
