@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from types import ModuleType
 
@@ -10,6 +11,7 @@ _BY_PACKAGE = {
     "numpy": "cairn.numpy",
     "ml_dtypes": "cairn.numpy",
     "torch": "cairn.torch._adapter",
+    "cairn.torch": "cairn.torch._adapter",
     "jax": "cairn.jax",
     "jaxlib": "cairn.jax",
     "paddle": "cairn.paddle",
@@ -26,9 +28,12 @@ def adapter_of(value: object) -> ModuleType | None:
         pass
     found = None
     for ancestor in kind.__mro__:
-        package = ancestor.__module__.partition(".")[0]
+        names = ancestor.__module__.split(".")
+        package = names[0] if names[0] in _BY_PACKAGE else ".".join(names[:2])
         if package in _BY_PACKAGE:
             found = import_module(_BY_PACKAGE[package])
             break
+    if found is None and "torch" in sys.modules and hasattr(value, "param_groups"):
+        found = import_module(_BY_PACKAGE["torch"])
     _known[kind] = found
     return found
