@@ -217,6 +217,8 @@ class Checkpointer:
             Damaged: with everything that is wrong.
         """
         number = _step(step) if step != "latest" else self._newest()
+        if number not in self.steps():
+            self._run.open(number)  # says why it is not there
         return self._check(number, float(read_data))
 
     def explain(self, step: int | Literal["latest"] = "latest", *, into: Any) -> Explained:
