@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _cairn
+from ._progress import Progress
 from .errors import StateError
 
 
@@ -64,8 +65,10 @@ class Saving:
         """The bytes of this rank that are written, and all there are."""
         return self._native.progress()
 
-    def wait(self, timeout: float | None = None) -> SaveReport:
+    def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> SaveReport:
         """Waits until the step is committed: every rank's bytes are durable and readers see them.
+
+        ``progress`` draws a line that shows how far it is; by default on a terminal and in a notebook.
 
         Raises:
             TimeoutError: if ``timeout`` seconds pass first; the save goes on.
@@ -73,7 +76,8 @@ class Saving:
         """
         if self._process != os.getpid():
             raise StateError("this save belongs to the process that began it, and this is a fork of that process")
-        report = self._native.wait(timeout)
+        with Progress(f"step {self.step}", self.progress()[1], lambda: self.progress()[0], show=progress):
+            report = self._native.wait(timeout)
         if report is None:
             raise TimeoutError(f"step {self.step} is still being saved after {timeout} s")
         return SaveReport(**report, stall_seconds=self.stall_seconds)
@@ -99,13 +103,10 @@ class Saving:
         written, total = self.progress()
         return f"<Saving step {self.step}: {'done' if self.done() else f'{written} of {total} bytes'}>"
 
-    def _repr_html_(self) -> str:
-        written, total = self.progress()
-        return f"<progress value='{written}' max='{max(total, 1)}'></progress> step {self.step}: {written:,} of {total:,} bytes"
 
 
 def _fulfil(future: Future[SaveReport], saving: Saving) -> None:
     try:
-        future.set_result(saving.wait())
+        future.set_result(saving.wait(progress=False))
     except BaseException as error:
         future.set_exception(error)

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -48,9 +49,20 @@ class World:
     @staticmethod
     def current(process_group: Any = None) -> World:
         """The world this process lives in: its process group if there is one, else what the launcher's variables say."""
-        world = _from_process_group(process_group) or _from_launcher()
+        world = _from_process_group(process_group) or _from_paddle() or _from_launcher()
         logger.info("rank %d of %d (%s)", world.rank, world.size, world.launcher)
         return world
+
+    def neighbours(self) -> list[int]:
+        """The ranks on this machine, as far as they have said where they are."""
+        if self.board is None:
+            return [self.rank]
+        keys = [_host_key(rank) for rank in self.ranks]
+        board: Any = self.board
+        if not board.check(keys):
+            return [self.rank]
+        hosts = [bytes(board.get(key)) for key in keys]
+        return [rank for rank in self.ranks if hosts[rank] == hosts[self.rank]]
 
     def exchange(self, topic: str, message: str) -> list[str]:
         """Every rank's message, in order of rank; needs a board.
@@ -97,6 +109,23 @@ def _from_process_group(group: Any) -> World | None:
     )
 
 
+def _from_paddle() -> World | None:
+    distributed: Any = sys.modules.get("paddle.distributed")
+    if distributed is None or not distributed.is_initialized():
+        return None
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    if size == 1:
+        return World(0, 1, launcher="paddle.distributed")
+    board = _paddle_store()
+    return World(rank, size, _common_session(board, rank), launcher="paddle.distributed", board=board)
+
+
+@cache
+def _paddle_store() -> Board:
+    store: Board = import_module("paddle.base.core").create_or_get_global_tcp_store()
+    return store
+
+
 def _from_launcher() -> World:
     rank, size, session, local_rank, local_size, launcher = _cairn.launch()
     board = None
@@ -105,23 +134,42 @@ def _from_launcher() -> World:
         if board is None:
             raise StateError(
                 f"this is rank {rank} of {size} ({launcher}), but nothing names the launch",
-                hint="call torch.distributed.init_process_group first, or set CAIRN_SESSION to something new for each launch",
+                hint="call torch.distributed.init_process_group or paddle.distributed.init_parallel_env first, "
+                "or set CAIRN_SESSION to something new for each launch",
             )
         session = _common_session(board, rank)
     return World(rank, size, session, local_rank, local_size, launcher, board)
 
 
-_sessions: dict[int, str] = {}
+def _host_key(rank: int) -> str:
+    return f"cairn/host/{rank}"
+
+
+def _host() -> str:
+    """This machine, and the memory its processes share: containers on one machine may not share it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        return f"{boot}/{os.stat('/dev/shm').st_dev}"
+    except OSError:
+        return os.urandom(16).hex()
+
+
+#: The boards seen so far with their sessions; kept, so that no other board can be taken for one of them.
+_sessions: list[tuple[Board, str]] = []
 
 
 def _common_session(board: Board, rank: int) -> str:
     """A name that rank 0 makes up once for each board; asking again gives the same."""
-    known = _sessions.get(id(board))
-    if known is None:
-        if rank == 0:
-            board.set("cairn/session", os.urandom(16).hex())
-        known = _sessions[id(board)] = bytes(board.get("cairn/session")).decode()
-    return known
+    for known, session in _sessions:
+        if known is board:
+            return session
+    board.set(_host_key(rank), _host())
+    if rank == 0:
+        board.set("cairn/session", os.urandom(16).hex())
+    session = bytes(board.get("cairn/session")).decode()
+    _sessions.append((board, session))
+    return session
 
 
 def _agent_store() -> Board | None:
