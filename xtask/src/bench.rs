@@ -5,10 +5,10 @@ mod measurement;
 mod report;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::workspace::Workspace;
-use crate::{Result, venv};
+use crate::workspace::{Workspace, files};
+use crate::{Result, package, venv};
 use machine::Machine;
 use measurement::Measurement;
 use report::Report;
@@ -21,10 +21,17 @@ usage: cargo xtask bench [OPTIONS]
   --ranks N         processes that hold it (default 4)
   --directory DIR   where checkpoints are written (default target/bench); name the disk to measure
   --machine NAME    name of the result folder (default: the processor)
+  --python          also measure the Python package: every script of bindings/python/bench
 ";
+
+/// Where the scripts that do the work with other tools lie, and the module all scripts share.
+const PEERS_FOLDER: &str = "python/bench";
 
 /// The scripts that do the work with other tools; each prints one JSON line per phase.
 const PEERS: [&str; 2] = ["torch_dcp.py", "safetensors_files.py"];
+
+/// Where the scripts that measure the Python package lie.
+const PACKAGE_FOLDER: &str = "bindings/python/bench";
 
 /// Phases that do the same work: ours, and a peer's.
 const RIVALS: [(&str, &str, &str); 5] = [
@@ -41,6 +48,7 @@ struct Options {
     ranks: usize,
     directory: PathBuf,
     machine: Option<String>,
+    python: bool,
 }
 
 impl Options {
@@ -50,14 +58,21 @@ impl Options {
             ranks: 4,
             directory: workspace.target.join("bench"),
             machine: None,
+            python: false,
         };
-        for pair in arguments.chunks(2) {
-            match *pair {
-                ["--gigabytes", value] => options.gigabytes = value.parse()?,
-                ["--ranks", value] => options.ranks = value.parse()?,
-                ["--directory", value] => options.directory = std::path::absolute(value)?,
-                ["--machine", value] => options.machine = Some(value.to_owned()),
-                _ => return Err(format!("cannot read `{}`\n\n{USAGE}", pair.join(" ")).into()),
+        let mut arguments = arguments.iter();
+        while let Some(&name) = arguments.next() {
+            let mut value = || {
+                let value = arguments.next().copied();
+                value.ok_or_else(|| format!("`{name}` needs a value\n\n{USAGE}"))
+            };
+            match name {
+                "--gigabytes" => options.gigabytes = value()?.parse()?,
+                "--ranks" => options.ranks = value()?.parse()?,
+                "--directory" => options.directory = std::path::absolute(value()?)?,
+                "--machine" => options.machine = Some(value()?.to_owned()),
+                "--python" => options.python = true,
+                _ => return Err(format!("cannot read `{name}`\n\n{USAGE}").into()),
             }
         }
         Ok(options)
@@ -73,8 +88,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
     let options = Options::parse(workspace, arguments)?;
     std::fs::create_dir_all(&options.directory)?;
     let mut measurements = engine(workspace, &options)?;
-    for peer in PEERS {
-        measurements.extend(script(workspace, &options, peer)?);
+    let python = venv::ensure(workspace)?;
+    for script in scripts(workspace, &python, &options)? {
+        measurements.extend(measure(workspace, &python, &options, &script)?);
     }
 
     let report = Report {
@@ -100,13 +116,29 @@ fn engine(workspace: &Workspace, options: &Options) -> Result<Vec<Measurement>> 
     Measurement::collect(command)
 }
 
-/// Runs one script of `python/bench/` and reads the JSON lines it prints.
-fn script(workspace: &Workspace, options: &Options, name: &str) -> Result<Vec<Measurement>> {
-    eprintln!("── {name}");
-    let python = venv::ensure(workspace)?;
+/// The scripts to run: the peers, then those of the freshly installed package if it was asked for.
+fn scripts(workspace: &Workspace, python: &Path, options: &Options) -> Result<Vec<PathBuf>> {
+    let peers = workspace.root.join(PEERS_FOLDER);
+    let mut scripts = PEERS.map(|name| peers.join(name)).to_vec();
+    if options.python {
+        package::install(workspace, python)?;
+        scripts.extend(files(&workspace.root.join(PACKAGE_FOLDER), "py")?);
+    }
+    Ok(scripts)
+}
+
+/// Runs one script and reads the JSON lines it prints.
+fn measure(
+    workspace: &Workspace,
+    python: &Path,
+    options: &Options,
+    script: &Path,
+) -> Result<Vec<Measurement>> {
+    eprintln!("── {}", script.display());
     let mut command = workspace.command(&python.to_string_lossy());
     command
-        .arg(workspace.root.join("python/bench").join(name))
+        .env("PYTHONPATH", workspace.root.join(PEERS_FOLDER))
+        .arg(script)
         .arg(&options.directory)
         .arg(options.gigabytes.to_string())
         .arg(options.ranks.to_string());

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::Result;
 use crate::steps::Steps;
-use crate::workspace::{Workspace, succeeds};
+use crate::workspace::{Workspace, files, succeeds};
 
 /// How long each target runs unless told otherwise.
 pub(crate) const DEFAULT_SECONDS: u32 = 30;
@@ -44,19 +44,9 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result {
 
 /// The names of the target files, sorted.
 fn targets(workspace: &Workspace) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(workspace.root.join("fuzz/fuzz_targets"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "rs") {
-            names.extend(
-                path.file_stem()
-                    .and_then(|stem| stem.to_str())
-                    .map(str::to_owned),
-            );
-        }
-    }
-    names.sort();
-    Ok(names)
+    let paths = files(&workspace.root.join("fuzz/fuzz_targets"), "rs")?;
+    let stems = paths.iter().filter_map(|path| path.file_stem()?.to_str());
+    Ok(stems.map(str::to_owned).collect())
 }
 
 /// Cargo with the unstable flags that sanitizers need: nightly where there is one, else stable told to accept them.

@@ -10,6 +10,7 @@
 mod bench;
 mod check;
 mod fuzz;
+mod package;
 mod steps;
 mod test;
 mod venv;
@@ -30,7 +31,8 @@ usage: cargo xtask <command>
   test [NAME]         every Rust and Python test, or those whose name contains NAME
   bench [OPTIONS]     measure, print a table, keep it under benches/runs/ (see `bench --help`)
   fuzz [SECONDS]      every fuzz target for SECONDS each (default 30)
-  venv                the Python environment of the tests, in target/venv
+  venv                the Python environment of the tests, in target/venv, with the package installed
+  wheel               the Python package as one file, in target/wheels
 ";
 
 fn main() -> ExitCode {
@@ -63,9 +65,12 @@ fn run(arguments: &[&str]) -> Result {
         ["fuzz"] => fuzz::run(&workspace, fuzz::DEFAULT_SECONDS),
         ["fuzz", seconds] => fuzz::run(&workspace, seconds.parse()?),
         ["venv"] => {
-            println!("{}", venv::ensure(&workspace)?.display());
+            let python = venv::ensure(&workspace)?;
+            package::install(&workspace, &python)?;
+            println!("source {}", python.with_file_name("activate").display());
             Ok(())
         }
+        ["wheel"] => package::wheel(&workspace),
         _ => Err(format!("unknown command `{}`\n\n{USAGE}", arguments.join(" ")).into()),
     }
 }

@@ -35,6 +35,16 @@ impl Steps {
         false
     }
 
+    /// Does some work of our own as a step; says whether it passed.
+    pub(crate) fn attempt(&mut self, name: &str, work: impl FnOnce() -> Result) -> bool {
+        eprintln!("── {name}");
+        let outcome = work();
+        if let Err(error) = &outcome {
+            self.failed.push(format!("{name} ({error})"));
+        }
+        outcome.is_ok()
+    }
+
     /// Ok if every step passed, else an error that names the failed ones.
     pub(crate) fn finish(self) -> Result {
         if self.failed.is_empty() {

@@ -1,14 +1,17 @@
-//! Every test: Rust units and integration, documentation examples, then Python against the built binary.
+//! Every test: Rust units and integration, documentation examples, then Python against the built binary and package.
 
 use std::path::Path;
 
 use crate::Result;
 use crate::steps::Steps;
-use crate::venv;
 use crate::workspace::Workspace;
+use crate::{package, venv};
 
 /// The exit code of pytest when no test matches a filter.
 const PYTEST_NOTHING_SELECTED: i32 = 5;
+
+/// Tests run beside each other; many of them start several ranks of their own.
+const PYTEST_WORKERS: &str = "2";
 
 /// Runs the tests whose name contains `name`, or all of them.
 pub(crate) fn run(workspace: &Workspace, name: Option<&str>) -> Result {
@@ -17,7 +20,7 @@ pub(crate) fn run(workspace: &Workspace, name: Option<&str>) -> Result {
     rust(workspace, &python, name, &mut steps);
     // A filter with `::` is a Rust path: no Python test is called that.
     if !name.is_some_and(|name| name.contains("::")) {
-        pytest(workspace, &python, name, &mut steps);
+        python_tests(workspace, &python, name, &mut steps);
     }
     steps.finish()
 }
@@ -41,16 +44,27 @@ fn rust(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut St
     }
 }
 
-/// The Python tests, driving the `cairn` binary built like the Rust tests.
-fn pytest(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut Steps) {
+/// The Python tests, driving the `cairn` binary built like the Rust tests, and the package installed as users have it.
+fn python_tests(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut Steps) {
     let build = ["build", "--profile", "test", "--package", "cairn-cli"];
-    if !steps.run("cargo build cairn", workspace.cargo(&build)) {
+    let built = steps.run("cargo build cairn", workspace.cargo(&build));
+    let installed = steps.attempt("wheel", || package::install(workspace, python));
+    if !built || !installed {
         return;
     }
+    if name.is_none() {
+        package::check_types(workspace, python, steps);
+    }
+    pytest(workspace, python, name, steps);
+}
 
-    let mut command = workspace.command(&python.to_string_lossy());
+/// One call of pytest, so that everything ends in one summary.
+fn pytest(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut Steps) {
+    let mut command = package::module(workspace, python, "pytest");
     command
-        .args(["-m", "pytest", "python/tests"])
+        .args(["--config-file", "bindings/python/pyproject.toml"])
+        .args(["--numprocesses", PYTEST_WORKERS, "--dist", "worksteal"])
+        .args(["python/tests", "bindings/python/tests"])
         .env("CAIRN_BIN", workspace.target.join("debug/cairn"));
     let accepted: &[i32] = match name {
         Some(name) => {

@@ -22,7 +22,7 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf> {
         return Ok(python);
     }
 
-    eprintln!("── venv: about 2.5 GB to download, 4.5 GB on disk, a few minutes; once");
+    eprintln!("── venv: about 2.9 GB to download, 5.8 GB on disk, a few minutes; once");
     let system_python = PYTHONS
         .into_iter()
         .find(|python| workspace.has_program(python))

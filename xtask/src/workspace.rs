@@ -1,6 +1,7 @@
 //! Where things lie: the repository, the build folder, the tools.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -53,6 +54,19 @@ impl Workspace {
         command.arg("--version");
         succeeds(command)
     }
+}
+
+/// The files of a folder whose names end in `.extension`, sorted.
+pub(crate) fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Runs a command silently.
