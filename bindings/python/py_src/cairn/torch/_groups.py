@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
 
 from .._part import Context
-from .._values import decode
 from ..errors import KeyMismatch, StateError
+from ._stored import stored_value
 
 #: Of a group, what is not a hyperparameter.
 _PARAMETERS = ("params", "param_names")
@@ -33,7 +32,7 @@ def matched_groups(groups: list[dict[str, Any]], path: str, context: Context) ->
     Raises:
         KeyMismatch: if parameters are grouped otherwise, and the load is strict.
     """
-    stored = _stored(path, context)
+    stored = stored_value(path, "param_groups", context) or []
     by_name = {name: place for place, group in enumerate(stored) for name in group["params"]}
     matched, problems = [], []
     for place, group in enumerate(groups):
@@ -56,13 +55,6 @@ def restore_groups(optimizer: Any, matched: list[dict[str, Any]]) -> None:
     for group, stored in zip(optimizer.param_groups, matched, strict=True):
         for key, value in stored.items():
             group[key] = _put_back(group.get(key), value)
-
-
-def _stored(path: str, context: Context) -> list[dict[str, Any]]:
-    assert context.source is not None, "this is a load"
-    found = json.loads(context.source.values()).get(f"{path}.param_groups" if path else "param_groups")
-    groups: list[dict[str, Any]] = [] if found is None else decode(found)
-    return groups
 
 
 def _difference(place: int, group: dict[str, Any], stored: list[dict[str, Any]], found: set[int | None], left: set[str]) -> str:

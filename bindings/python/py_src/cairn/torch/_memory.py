@@ -50,7 +50,8 @@ def owned_part(tensor: Any, spec: Spec, context: Context) -> Part:
 
 def memory_at(address: int, len_bytes: int) -> Any:
     """Memory as an array. It keeps nothing alive: whoever owns the memory must outlive it."""
-    return np.frombuffer((ctypes.c_uint8 * len_bytes).from_address(address), dtype=_BYTE)
+    buffer: Any = (ctypes.c_uint8 * len_bytes).from_address(address)
+    return np.frombuffer(buffer, dtype=_BYTE)
 
 
 def _strided(tensor: Any, spec: Spec, path: str, context: Context) -> Part:

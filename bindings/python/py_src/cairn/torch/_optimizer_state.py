@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from .._part import Context
-from .._values import decode
 from ._dtypes import torch_dtype
+from ._stored import StoredTensor, stored_below, stored_value
 
 
 def planned_state(
@@ -21,46 +20,22 @@ def planned_state(
     The latter is missing in the checkpoint, which a strict load will say.
     """
     prefix = f"{path}.state" if path else "state"
-    stored = _stored(prefix, context)
-    if prefix in stored:
-        # There was nothing but plain values, so they are one value.
-        return {name: dict(entries) for name, entries in stored[prefix].items() if name in named}
+    plain = stored_value(path, "state", context)
+    if plain is not None:
+        return {name: dict(entries) for name, entries in plain.items() if name in named}
     groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
     state = dict(held)
-    for name, entries in _by_parameter(stored, prefix, named).items():
+    for name, entries in _by_parameter(stored_below(prefix, context), named).items():
         parameter = named[name]
         state[name] = _merged(held.get(name, {}), entries, parameter, groups[id(parameter)], f"{prefix}.{name}")
     return state
 
 
-class _Stored:
-    """A tensor in the checkpoint."""
-
-    def __init__(self, dtype: str, shape: list[int]) -> None:
-        self.dtype, self.shape = dtype, tuple(shape)
-
-
-def _stored(prefix: str, context: Context) -> dict[str, Any]:
-    """Everything below ``prefix`` in the checkpoint: tensors, and plain values as they are."""
-    source = context.source
-    assert source is not None, "this is a load"
-    found: dict[str, Any] = {}
-    for name in source.names():
-        if name.startswith(f"{prefix}."):
-            described = source.find(name)
-            if described is not None:
-                found[name] = _Stored(*described)
-    for name, value in json.loads(source.values()).items():
-        if name == prefix or name.startswith(f"{prefix}."):
-            found[name] = decode(value)
-    return found
-
-
-def _by_parameter(stored: dict[str, Any], prefix: str, named: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _by_parameter(stored: dict[str, Any], named: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What is stored for each parameter, by the rest of its name."""
     found: dict[str, dict[str, Any]] = {}
     for full, value in stored.items():
-        for name, rest in _splits(full[len(prefix) + 1 :]):
+        for name, rest in _splits(full):
             if name in named:
                 found.setdefault(name, {})[rest] = value
                 break
@@ -114,7 +89,7 @@ def _lists(value: Any) -> Any:
 
 def _made(value: Any, key: str, parameter: Any, group: Any, path: str) -> Any:
     """Memory for a stored tensor: like the parameter if it has the parameter's shape."""
-    if not isinstance(value, _Stored):
+    if not isinstance(value, StoredTensor):
         return value
     dtype = torch_dtype(value.dtype, path)
     with torch.no_grad():
