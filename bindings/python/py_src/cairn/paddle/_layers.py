@@ -1,0 +1,57 @@
+"""Paddle's layers: structured names, and the pieces that tensor-parallel layers hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._part import Context, Node
+
+if TYPE_CHECKING:
+    paddle: Any
+else:
+    import paddle
+
+
+def node(value: Any, path: str, context: Context) -> Node | None:
+    """A layer as its parameters and persistable buffers, which are loaded in place; a scheduler as its ``state_dict``."""
+    if isinstance(value, paddle.nn.Layer):
+        return Node(_tensors(value, context), _nothing)
+    if isinstance(value, paddle.optimizer.lr.LRScheduler):
+        return Node(value.state_dict(), value.set_state_dict)
+    return None
+
+
+def structured(context: Context) -> dict[str, tuple[str, Any]]:
+    """Paddle's own name of each parameter in the state → its structured name, and the tensor or ``ShardedWeight`` there.
+
+    A parameter in a layer has the name it has there, whatever the layer's place in the state; one that stands in the state
+    by itself has its path without the first key: that of a ``state_dict``. Of several names the first counts.
+    """
+    notes: dict[str, Any] = context.notes if context.notes is not None else {}
+    if "paddle.structured" not in notes:
+        found: dict[str, tuple[str, Any]] = {}
+        for path, leaf in context.leaves:
+            if isinstance(leaf, paddle.nn.Layer):
+                for name, tensor in _tensors(leaf, context).items():
+                    found.setdefault(_local(tensor).name, (name, tensor))
+            elif isinstance(_local(leaf), paddle.Tensor):
+                found.setdefault(_local(leaf).name, (path.partition(".")[2] or path, leaf))
+        notes["paddle.structured"] = found
+    names: dict[str, tuple[str, Any]] = notes["paddle.structured"]
+    return names
+
+
+def _tensors(layer: Any, context: Context) -> dict[str, Any]:
+    """The layer's tensors without the hooks of ``state_dict``, which may hand out copies."""
+    tensors: dict[str, Any] = layer.state_dict(use_hook=False)
+    if context.world.size > 1 and any(getattr(tensor, "is_distributed", False) for tensor in tensors.values()):
+        tensors = layer.sharded_state_dict()
+    return tensors
+
+
+def _local(leaf: Any) -> Any:
+    return getattr(leaf, "local_tensor", leaf)
+
+
+def _nothing(tree: object) -> None:
+    """Everything was loaded in place."""
