@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 from collections import defaultdict
@@ -116,9 +117,10 @@ def _object(planner: SavePlanner, item: WriteItem) -> Any:
         DefaultSavePlanner.transform_object,
     ):
         return planner.lookup_object(item.index)
+    stream = planner.resolve_data(item)
     try:
-        return torch.load(planner.resolve_data(item), weights_only=True)  # type: ignore[arg-type]
-    except pickle.UnpicklingError as error:
+        return torch.load(io.BytesIO(stream.getbuffer()), weights_only=True)  # type: ignore[union-attr]
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
         raise StateError(f"`{item.index.fqn}` is no plain data, and cannot be saved without pickle: {error}") from None
 
 
