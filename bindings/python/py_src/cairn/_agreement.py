@@ -10,35 +10,61 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
+from ._cairn import Spec
+from ._part import Part, replicated
 from ._tree import Flat
 from ._world import World
 from .errors import RanksDisagree
 
 
+#: Which ranks name a tensor.
+Holders = dict[str, list[int]]
 #: How often ranks have compared the state of a run, which all ranks count alike.
 _rounds: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
-def agree(flat: Flat, world: World, url: str, ranks_differ: bool, before: object) -> object:
-    """Compares this rank's layout with the others'; returns what is to be remembered for the next save.
+def agree(flat: Flat, world: World, url: str, ranks_differ: bool, before: Holders | None) -> Holders:
+    """Compares this rank's layout with the others', at the first save; returns what is to be remembered for the next.
+
+    Where ranks differ, a plain tensor is placed on those ranks that name it.
 
     Raises:
         RanksDisagree: with the names, and which ranks lack or contradict them.
     """
-    if world.size == 1 or world.board is None or (before is not None and not ranks_differ):
-        return before or True
+    if world.size == 1:
+        return {}
+    holders = before
+    if holders is None:
+        holders = {} if world.board is None else _exchange(flat, world, url, ranks_differ)
+    if ranks_differ:
+        for name, part in flat.parts.items():
+            flat.parts[name] = _placed(part, holders.get(name), world)
+    return holders
+
+
+def _exchange(flat: Flat, world: World, url: str, ranks_differ: bool) -> Holders:
     own = {name: str(part.spec) for name, part in flat.parts.items()}
-    if own == before:
-        return before
     topic = f"{world.session}/{url}/{next(_rounds[url])}"
     told = [json.loads(message) for message in world.exchange(topic, json.dumps(own))]
-    _compare(told, flat, world, ranks_differ)
-    return own
+    return _compare(told, world, ranks_differ)
 
 
-def _compare(told: list[dict[str, str]], flat: Flat, world: World, ranks_differ: bool) -> None:
-    holders: dict[str, list[int]] = defaultdict(list)
+def _placed(part: Part, holders: list[int] | None, world: World) -> Part:
+    """A tensor that counts as whole on all ranks, on those that hold it; if they are not known, each speaks for itself."""
+    spec = part.spec
+    shape = tuple(spec.shape)
+    if holders == world.ranks or spec != replicated(spec.dtype, shape, world.size):
+        return part
+    if holders is None and 0 not in shape:
+        whole = ([0] * len(shape), shape, None)
+        return replace(part, spec=Spec.listed(spec.dtype, shape, {world.rank: [whole]}))
+    return replace(part, spec=Spec.replicated(spec.dtype, shape, holders or [world.rank]))
+
+
+def _compare(told: list[dict[str, str]], world: World, ranks_differ: bool) -> Holders:
+    holders: Holders = defaultdict(list)
     for rank, names in enumerate(told):
         for name in names:
             holders[name].append(rank)
@@ -59,6 +85,7 @@ def _compare(told: list[dict[str, str]], flat: Flat, world: World, ranks_differ:
             f"the ranks do not hold the same state:{shown}{more}",
             hint='if each rank is meant to name its own tensors (pipeline stages), pass ranks="differ" to Checkpointer',
         )
+    return dict(holders)
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
 from ._part import Context, Part
+from ._shared import OWN_VALUES, stored_values
 from ._tree import Flat, fill, flatten
 from ._values import decode
 from ._world import World
@@ -117,8 +118,10 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
 
     @cached_property
     def plain(self) -> dict[str, Any]:
-        """The plain values all ranks share, by path."""
-        stored = json.loads(self._source.values())
+        """The plain values, by path: those all ranks share and, where ranks differ, those that one of them had."""
+        stored: dict[str, Any] = {}
+        for values in reversed(stored_values(self._source)):
+            stored.update(values)
         return {name: decode(value) for name, value in stored.items() if name != METRICS}
 
     @cached_property
@@ -130,7 +133,8 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     def of_rank(self, rank: int) -> dict[str, Any]:
         """The values that ``rank`` saved for itself; none if there was no such rank."""
         stored = self._source.rank_values(rank)
-        return {} if stored is None else {name: decode(value) for name, value in json.loads(stored).items()}
+        values = {} if stored is None else json.loads(stored)
+        return {name: decode(value) for name, value in values.items() if name != OWN_VALUES}
 
     @cached_property
     def _names(self) -> dict[str, None]:

@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import Any, Literal
 
 from . import _cairn
-from ._agreement import agree
+from ._agreement import Holders, agree
 from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
 from ._part import Context
 from ._saving import Saving
+from ._shared import keep_own_values
 from ._tree import Flat, flatten
 from ._values import NotPlain, encode, refused
 from ._world import World
@@ -58,7 +59,8 @@ class Checkpointer:
         world: this process's rank and world; found in its process group or its launcher's variables if not given.
         process_group: the torch process group whose ranks save together, if not all of them.
         ranks: ``"same"`` if all ranks name the same tensors (data and tensor parallelism), ``"differ"`` if each names its own
-            (pipeline stages). With ``"same"`` a tensor that only some ranks name is refused before anything is written.
+            (pipeline stages, experts). With ``"same"`` a tensor that only some ranks name is refused before anything is
+            written; with ``"differ"`` a load does not mind that the checkpoint has more than this rank names.
         commit_timeout: seconds a rank waits for the others before it gives up.
         staging_bytes: the most memory for captured state; without a limit as much as the rank writes.
     """
@@ -86,7 +88,7 @@ class Checkpointer:
         self._reader: _cairn.Run | None = None
         self._saving: Saving | None = None
         self._pruning: threading.Thread | None = None
-        self._agreed: object = None
+        self._agreed: Holders | None = None
         self._process = os.getpid()
         _open.add(self)
 
@@ -146,6 +148,8 @@ class Checkpointer:
             raise StateError(f"`{METRICS}` is the name of the metrics, so nothing else can have it")
         if metrics:
             flat.values[METRICS] = _metrics(metrics)
+        if self._ranks_differ:
+            keep_own_values(flat, self.world)
         self._prune_in_background()
         native = self._saving_run().save(
             _step(step),
@@ -178,6 +182,8 @@ class Checkpointer:
         """
         if recipe is not None:
             raise StateError("this version has no recipes", hint="leave `recipe` out, and rename keys in `into` instead")
+        if self._ranks_differ and strict is True:
+            strict = "partial"
         if step != "latest":
             return self.open(step).load(into, strict=strict, verify=verify)
         skipped: dict[int, str] = {}

@@ -8,7 +8,7 @@ import torch
 
 from .._part import Context
 from ..errors import KeyMismatch, StateError
-from ._stored import stored_value
+from ._stored import stored_values_at
 
 #: Of a group, what is not a hyperparameter.
 _PARAMETERS = ("params", "param_names")
@@ -32,7 +32,7 @@ def matched_groups(groups: list[dict[str, Any]], path: str, context: Context) ->
     Raises:
         KeyMismatch: if parameters are grouped otherwise, and the load is strict.
     """
-    stored = stored_value(path, "param_groups", context) or []
+    stored = [group for found in stored_values_at(path, "param_groups", context) for group in found]
     by_name = {name: place for place, group in enumerate(stored) for name in group["params"]}
     matched, problems = [], []
     for place, group in enumerate(groups):

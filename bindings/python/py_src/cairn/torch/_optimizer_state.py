@@ -9,7 +9,7 @@ import torch
 
 from .._part import Context
 from ._dtypes import torch_dtype
-from ._stored import StoredTensor, stored_below, stored_value
+from ._stored import StoredTensor, stored_below, stored_values_at
 
 
 def planned_state(
@@ -20,12 +20,13 @@ def planned_state(
     The latter is missing in the checkpoint, which a strict load will say.
     """
     prefix = f"{path}.state" if path else "state"
-    plain = stored_value(path, "state", context)
-    if plain is not None:
-        return {name: dict(entries) for name, entries in plain.items() if name in named}
+    found = _by_parameter(stored_below(prefix, context), named)
+    plain = stored_values_at(path, "state", context)
+    if plain and not found:
+        return {name: dict(entries) for state in plain for name, entries in state.items() if name in named}
     groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
     state = dict(held)
-    for name, entries in _by_parameter(stored_below(prefix, context), named).items():
+    for name, entries in found.items():
         parameter = named[name]
         state[name] = _merged(held.get(name, {}), entries, parameter, groups[id(parameter)], f"{prefix}.{name}")
     return state

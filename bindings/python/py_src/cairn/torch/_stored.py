@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from .._part import Context
+from .._shared import stored_values
 from .._values import decode
 
 
@@ -18,16 +18,18 @@ class StoredTensor:
     shape: tuple[int, ...]
 
 
-def stored_value(path: str, key: str, context: Context) -> Any:
-    """The plain value ``key`` of the object at ``path``; ``None`` if there is none, or if it holds tensors.
+def stored_values_at(path: str, key: str, context: Context) -> list[Any]:
+    """The plain values ``key`` of the object at ``path``: one, or where ranks differ one for each rank that had the object.
 
-    An object without any tensor is stored as one value.
+    There is none if it holds tensors. An object without any tensor is stored as one value.
     """
-    values = _values(context)
-    if path in values:
-        return decode(values[path]).get(key)
-    name = f"{path}.{key}" if path else key
-    return decode(values[name]) if name in values else None
+    name, found = f"{path}.{key}" if path else key, []
+    for values in _values(context):
+        if path in values:
+            found.append(decode(values[path]).get(key))
+        elif name in values:
+            found.append(decode(values[name]))
+    return found
 
 
 def stored_below(path: str, context: Context) -> dict[str, Any]:
@@ -39,15 +41,16 @@ def stored_below(path: str, context: Context) -> dict[str, Any]:
         described = source.find(name) if name.startswith(prefix) else None
         if described is not None:
             found[name.removeprefix(prefix)] = StoredTensor(described[0], tuple(described[1]))
-    for name, value in _values(context).items():
-        if name.startswith(prefix):
-            found[name.removeprefix(prefix)] = decode(value)
+    for values in _values(context):
+        for name, value in values.items():
+            if name.startswith(prefix):
+                found[name.removeprefix(prefix)] = decode(value)
     return found
 
 
-def _values(context: Context) -> dict[str, Any]:
+def _values(context: Context) -> list[dict[str, Any]]:
     assert context.source is not None and context.notes is not None, "this is a load"
     if "torch.values" not in context.notes:
-        context.notes["torch.values"] = json.loads(context.source.values())
-    values: dict[str, Any] = context.notes["torch.values"]
+        context.notes["torch.values"] = stored_values(context.source)
+    values: list[dict[str, Any]] = context.notes["torch.values"]
     return values
