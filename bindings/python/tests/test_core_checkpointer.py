@@ -289,7 +289,7 @@ def test_a_save_reports_what_it_did(run: cairn.Checkpointer) -> None:
     assert (report.step, saving.step, saving.staged, saving.done()) == (4, 4, True, True)
     assert report.len_bytes >= 8000 and saving.progress() == (report.len_bytes,) * 2
     assert 0 <= report.stall_seconds == saving.stall_seconds <= report.durable_seconds <= report.committed_seconds
-    assert repr(saving) == "<Saving step 4: done>" and "progress" in saving._repr_html_()
+    assert repr(saving) == "<Saving step 4: done>"
     assert f"step-00000004/{report.attempt}" in str(data_file(run, 4))
 
 

@@ -59,6 +59,8 @@ def test_names_are_paths_joined_with_dots(run: cairn.Checkpointer) -> None:
     checkpoint = run.open(0)
     assert sorted(checkpoint) == ["größe 🗿", "model.7", "model.layers.0", "model.layers.1"]
     assert checkpoint.plain == {"epoch": 3, "cfg": {"lr": [0.1]}}
+    run.save(1, {"opt": (Point(ones(1), 2),)}, blocking=True)
+    assert (list(run.open(1)), run.open(1).plain) == (["opt.0.x"], {"opt.0.y": 2})
 
 
 def test_containers_are_filled_in_place_and_tuples_made_anew(run: cairn.Checkpointer) -> None:
@@ -84,6 +86,19 @@ def test_plain_dicts_and_lists_keep_their_identity(run: cairn.Checkpointer) -> N
     assert count["new"] == 0
     assert loaded.state["config"] is config and loaded.state["order"] is order and loaded.state["seen"] is seen
     assert loaded.state["t"] == (1,)
+
+
+def test_tuples_with_names_keep_them_inside_plain_values_too(run: cairn.Checkpointer) -> None:
+    class Empty(NamedTuple):
+        pass
+
+    inner: list[Any] = [Point(0, 0), 0]
+    run.save(0, {"v": (Empty(), {"p": Point(1, (Point(2, 3),))}, [Point(4, 5), 6, 7])}, blocking=True)
+    found = run.load(into={"v": (Empty(), {"p": Point(0, (Point(0, 0),))}, inner)}).state["v"]
+    assert found == (Empty(), {"p": Point(1, (Point(2, 3),))}, [Point(4, 5), 6, 7])
+    assert isinstance(found[0], Empty) and isinstance(found[1]["p"].y[0], Point) and isinstance(found[2][0], Point)
+    assert found[2] is inner
+    assert run.load(into={"v": (1, 2)}).state["v"] == (Empty(), {"p": Point(1, (Point(2, 3),))}, [Point(4, 5), 6, 7])
 
 
 def test_special_dicts_above_tensors_keep_their_class(run: cairn.Checkpointer) -> None:
@@ -306,6 +321,15 @@ def test_arrays_that_share_memory_are_stored_once_and_loaded_once(run: cairn.Che
     alone = np.zeros(6)
     run.load(into={"two": alone}, strict="partial")
     np.testing.assert_array_equal(alone, shared)
+
+
+def test_memory_with_several_names_is_filled_if_any_of_them_is_stored(run: cairn.Checkpointer) -> None:
+    run.save(0, {"embed": np.arange(6.0)}, blocking=True)
+    for names in (["embed", "head"], ["head", "embed"]):
+        target = np.zeros(6)
+        loaded = run.load(into=dict.fromkeys(names, target), strict=False)
+        np.testing.assert_array_equal(target, np.arange(6.0))
+        assert loaded.missing == ["head"]
 
 
 def test_names_that_share_memory_are_all_compared(run: cairn.Checkpointer) -> None:

@@ -35,5 +35,8 @@ def adapter_of(value: object) -> ModuleType | None:
             break
     if found is None and "torch" in sys.modules and hasattr(value, "param_groups"):
         found = import_module(_BY_PACKAGE["torch"])
+    if found is None and "jax" in sys.modules and kind.__module__ != "builtins":
+        adapter = import_module(_BY_PACKAGE["jax"])
+        found = adapter if adapter.is_pytree(value) else None
     _known[kind] = found
     return found

@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -206,7 +206,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         context, flat = self._flatten(into, strict)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
         absent = self._compare_values(into, flat, strict)
-        slots = _slots(flat, context.world.rank)
+        slots = _slots(flat, context.world.rank, self._names)
         report = self._read(slots, refused, _scope(into), verify)
         _finish(flat, {*report["missing"], *report["mismatched"]})
         state = fill(into, "", flat, values, rank_values)
@@ -284,16 +284,17 @@ def _refused(strict: Strict) -> list[str]:
     return _REFUSED[strict]
 
 
-def _slots(flat: Flat, rank: int) -> list[_Slot]:
-    """The memory to fill. Of several names for the same memory the first fills it, and the others are only compared."""
+def _slots(flat: Flat, rank: int, stored: Container[str]) -> list[_Slot]:
+    """The memory to fill. Of several names for the same memory the first that is stored fills it; others are only compared."""
     slots: list[_Slot] = []
-    seen = set()
+    fillers: dict[object, str] = {}
+    for name in sorted(flat.parts, key=lambda name: name not in stored):
+        fillers.setdefault(flat.parts[name].key, name)
     for name, part in flat.parts.items():
-        if part.key is not None and part.key in seen and part.memory.nbytes:
-            slots.append((name, *_first_element(part, rank), None))
-        else:
+        if part.key is None or fillers[part.key] == name or not part.memory.nbytes:
             slots.append((name, part.spec, rank, part.memory, part.strides))
-        seen.add(part.key)
+        else:
+            slots.append((name, *_first_element(part, rank), None))
     return slots
 
 
@@ -307,12 +308,13 @@ def _first_element(part: Part, rank: int) -> tuple[_cairn.Spec, int, Any]:
 
 def _finish(flat: Flat, untouched: set[str]) -> None:
     """Moves what was loaded to where it belongs, once for each memory."""
-    seen = set()
+    flat.untouched = untouched
+    done = set()
     for name, part in flat.parts.items():
-        if part.after is not None and name not in untouched and part.key not in seen:
+        if part.after is not None and name not in untouched and part.key not in done:
             part.after()
-        if part.key is not None:
-            seen.add(part.key)
+            if part.key is not None:
+                done.add(part.key)
 
 
 def _overlap(slots: list[_Slot]) -> StateError | None:

@@ -22,6 +22,8 @@ def children(value: object) -> list[tuple[object, Any]] | None:
     """The items of a container; ``None`` for everything else."""
     if isinstance(value, Mapping):
         return list(value.items())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
     return None

@@ -19,7 +19,8 @@ class Part:
     """A tensor's placement, and this rank's memory of it.
 
     ``memory`` is a contiguous one-dimensional ``uint8`` array that shares the tensor's memory, or stands in for it:
-    then ``after`` moves what a load has put there to where it belongs. ``key`` is equal for names that share memory.
+    then ``after`` moves what a load has put there to where it belongs, or ``rebuild`` makes the tensor that takes the place
+    of one that cannot change. ``key`` is equal for names that share memory.
     """
 
     spec: Spec
@@ -27,14 +28,19 @@ class Part:
     strides: tuple[int, ...] | None = None
     after: Callable[[], None] | None = None
     key: object = None
+    rebuild: Callable[[], Any] | None = None
 
 
 @dataclass(slots=True)
 class Node:
-    """A stateful object taken apart: the tree it consists of, and how it takes a loaded tree back."""
+    """A stateful object taken apart: the tree it consists of, and how it takes a loaded tree back.
+
+    If it ``rebuilds``, what ``restore`` returns takes the object's place.
+    """
 
     tree: Any
-    restore: Callable[[Any], None]
+    restore: Callable[[Any], Any]
+    rebuilds: bool = False
 
 
 @dataclass

@@ -26,6 +26,8 @@ class Flat:
     rank_values: dict[str, Any] = field(default_factory=dict)
     #: Stateful objects that were asked for their state, by path.
     nodes: dict[str, Node] = field(default_factory=dict)
+    #: The tensors that a load has passed over.
+    untouched: set[str] = field(default_factory=set)
 
 
 def flatten(tree: object, context: Context) -> Flat:
@@ -96,31 +98,38 @@ def holds_parts(value: object) -> bool:
 
 
 def fill(value: Any, path: str, flat: Flat, values: Mapping[str, Any], rank_values: Mapping[str, Any]) -> Any:
-    """``value`` with loaded plain values in it: dicts and lists in place, tuples made anew. Tensors are filled already."""
+    """``value`` with what was loaded in it: dicts and lists in place, tuples and tensors that cannot change made anew."""
     if isinstance(value, PerRank):
         value.value = rank_values.get(path, value.value)
         return value
-    if path in flat.parts:
-        return value
+    part = flat.parts.get(path)
+    if part is not None:
+        return value if part.rebuild is None or path in flat.untouched else part.rebuild()
     node = flat.nodes.get(path)
     if node is not None and node.tree is not value:
         tree = fill(node.tree, path, _without(flat, path), values, rank_values)
-        node.restore(tree.value if isinstance(tree, PerRank) else tree)
-        return value
+        restored = node.restore(tree.value if isinstance(tree, PerRank) else tree)
+        return restored if node.rebuilds else value
     if path in flat.values:
         return _replaced(value, values.get(path, value))
     return _fill_children(value, path, flat, values, rank_values)
 
 
 def _replaced(old: Any, new: Any) -> Any:
-    """The new value; a dict or list keeps its identity, so that those who hold it see what was loaded."""
+    """The new value; a dict or list keeps its identity, so that those who hold it see what was loaded.
+
+    A tuple with names keeps them: the checkpoint has its items only.
+    """
     if isinstance(old, dict) and type(new) is dict:
+        items = {key: _replaced(old.get(key), item) for key, item in new.items()}
         old.clear()
-        old.update(new)
+        old.update(items)
         return old
     if isinstance(old, list) and type(new) is list:
-        old[:] = new
+        old[:] = [_replaced(*pair) for pair in zip(old, new, strict=False)] + new[len(old) :]
         return old
+    if isinstance(old, tuple) and type(new) is tuple and len(old) == len(new):
+        return _tuple_like(old, [_replaced(*pair) for pair in zip(old, new, strict=True)])
     return new
 
 
@@ -140,12 +149,16 @@ def _fill_children(
     if isinstance(value, list):
         value[:] = items
         return value
+    return _tuple_like(value, items)
+
+
+def _tuple_like(value: Any, items: list[Any]) -> Any:
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
 def _without(flat: Flat, path: str) -> Flat:
     nodes = {place: node for place, node in flat.nodes.items() if place != path}
-    return Flat(flat.parts, flat.values, flat.rank_values, nodes)
+    return Flat(flat.parts, flat.values, flat.rank_values, nodes, flat.untouched)
 
 
 def _put(kind: dict[str, Any], path: str, value: Any, flat: Flat) -> None:

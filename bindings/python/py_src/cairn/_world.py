@@ -49,7 +49,7 @@ class World:
     @staticmethod
     def current(process_group: Any = None) -> World:
         """The world this process lives in: its process group if there is one, else what the launcher's variables say."""
-        world = _from_process_group(process_group) or _from_paddle() or _from_launcher()
+        world = _from_process_group(process_group) or _from_paddle() or _from_jax() or _from_launcher()
         logger.info("rank %d of %d (%s)", world.rank, world.size, world.launcher)
         return world
 
@@ -126,6 +126,24 @@ def _paddle_store() -> Board:
     return store
 
 
+def _from_jax() -> World | None:
+    """The processes of ``jax.distributed``, which counts them without touching a device."""
+    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if state is None or state.client is None:
+        return None
+    rank, size = state.process_id, state.num_processes
+    if size == 1:
+        return World(0, 1, launcher="jax.distributed")
+    board = _jax_board(state.client)
+    return World(rank, size, _common_session(board, rank), launcher="jax.distributed", board=board)
+
+
+@cache
+def _jax_board(client: Any) -> Board:
+    board: Board = import_module("cairn.jax._board").JaxBoard(client)
+    return board
+
+
 def _from_launcher() -> World:
     rank, size, session, local_rank, local_size, launcher = _cairn.launch()
     board = None
@@ -134,8 +152,8 @@ def _from_launcher() -> World:
         if board is None:
             raise StateError(
                 f"this is rank {rank} of {size} ({launcher}), but nothing names the launch",
-                hint="call torch.distributed.init_process_group or paddle.distributed.init_parallel_env first, "
-                "or set CAIRN_SESSION to something new for each launch",
+                hint="call torch.distributed.init_process_group, jax.distributed.initialize or "
+                "paddle.distributed.init_parallel_env first, or set CAIRN_SESSION to something new for each launch",
             )
         session = _common_session(board, rank)
     return World(rank, size, session, local_rank, local_size, launcher, board)

@@ -1,0 +1,121 @@
+"""Arrays to bytes and back: the pieces on this process's devices, and the memory on the host that stands for them."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._cairn import Spec
+from .._dtypes import cairn_dtype
+from .._part import Context, Part, replicated
+from ..errors import StateError
+from ..numpy import memory
+from ._placement import Box, Placement, box_of, placement
+
+#: XLA takes memory on the host as it is, without a copy, if it begins at a multiple of this.
+ALIGNMENT_BYTES = 64
+
+
+def save_part(value: Any, path: str, context: Context) -> Part:
+    """What this process holds of an array. Copies from all devices run at once; the walk ends when they have ended."""
+    placed = _place(value, path, context)
+    part = Part(_spec(value, placed, path, context), None)
+    shards = {box_of(shard.index, value.shape): shard.data for shard in value.addressable_shards}
+    for data in shards.values():
+        data.copy_to_host_async()
+
+    def gather() -> None:
+        part.memory = _gather(shards, value, placed, context)
+
+    context.settle[part.spec, id(value)] = gather
+    return part
+
+
+def load_part(value: Any, path: str, context: Context) -> Part:
+    """Memory for what this process is to hold, and how the new array is made of it, once for all its names."""
+    placed = _place(value, path, context)
+    spec = _spec(value, placed, path, context)
+    staging = _aligned(_local_shape(value, placed, context), np.dtype(value.dtype))
+
+    @cache
+    def rebuild() -> Any:
+        return _array(value, placed, staging)
+
+    return Part(spec, memory(staging), key=("jax", id(value)), rebuild=rebuild)
+
+
+def _place(value: Any, path: str, context: Context) -> Placement | None:
+    """What every process holds; ``None`` if all of it: an array of this process alone counts as the same in the others."""
+    sharding, processes = value.sharding, jax.process_count()
+    if sharding is None or sharding.is_fully_addressable or 0 in value.shape:
+        return None
+    if processes != context.world.size:
+        raise StateError(
+            f"`{path}` belongs to {processes} processes of JAX, but {context.world.size} ranks save together",
+            hint="call jax.distributed.initialize before the first save, and let Cairn find the world itself",
+        )
+    return placement(sharding, tuple(value.shape))
+
+
+def _spec(value: Any, placed: Placement | None, path: str, context: Context) -> Spec:
+    dtype = cairn_dtype(np.dtype(value.dtype))
+    if dtype is None:
+        raise StateError(f"`{path}` is an array of {value.dtype}, which has no element type in a checkpoint")
+    shape = tuple(value.shape)
+    return replicated(dtype, shape, context.world.size) if placed is None else placed.spec(dtype, shape)
+
+
+def _local_shape(value: Any, placed: Placement | None, context: Context) -> tuple[int, ...]:
+    if placed is None:
+        return tuple(value.shape)
+    boxes = placed.boxes.get(context.world.rank, ())
+    if placed.grid is None or not boxes:
+        return (sum(math.prod(extent) for _, extent in boxes),)
+    return next(box[1] for box, processes in placed.grid.items() if context.world.rank in processes)
+
+
+def _gather(shards: dict[Box, Any], value: Any, placed: Placement | None, context: Context) -> Any:
+    """The bytes of this process: those of its only piece as they are, or a copy of several pieces in their places."""
+    if len(shards) == 1:
+        return memory(np.ascontiguousarray(next(iter(shards.values()))))
+    local = np.empty(_local_shape(value, placed, context), np.dtype(value.dtype))
+    for box, view in _views(local, shards, placed).items():
+        view[...] = shards[box]
+    return memory(local)
+
+
+def _array(value: Any, placed: Placement | None, staging: Any) -> Any:
+    """An array like ``value`` of what was loaded."""
+    if value.sharding is None or not getattr(value, "committed", True):
+        return jax.device_put(staging)
+    shape, sharding = tuple(value.shape), value.sharding
+    boxes = {box_of(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()}
+    views = _views(staging, boxes, placed)
+    return jax.make_array_from_callback(shape, sharding, lambda index: views[box_of(index, shape)], dtype=staging.dtype)
+
+
+def _views(local: Any, boxes: Any, placed: Placement | None) -> dict[Box, Any]:
+    """Where each box lies in this process's memory: in one box around them, or one after another."""
+    views, begin = {}, 0
+    corner = [min(starts) for starts in zip(*(offset for offset, _ in boxes), strict=True)]
+    for offset, extent in sorted(boxes):
+        if placed is None or placed.grid is not None:
+            places = [slice(at - first, at - first + size) for at, first, size in zip(offset, corner, extent, strict=True)]
+            views[offset, extent] = local[tuple(places)]
+        else:
+            end = begin + math.prod(extent)
+            views[offset, extent] = local[begin:end].reshape(extent)
+            begin = end
+    return views
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Fresh memory at an address that XLA takes without a copy."""
+    len_bytes = math.prod(shape) * dtype.itemsize
+    raw = np.empty(len_bytes + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT_BYTES
+    return raw[start : start + len_bytes].view(dtype).reshape(shape)
