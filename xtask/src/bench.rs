@@ -24,14 +24,15 @@ usage: cargo xtask bench [OPTIONS]
   --python          also measure the Python package: every script of bindings/python/bench
 ";
 
-/// Where the scripts that do the work with other tools lie, and the module all scripts share.
+/// Where the scripts that do the work with other tools lie.
 const PEERS_FOLDER: &str = "python/bench";
 
 /// The scripts that do the work with other tools; each prints one JSON line per phase.
 const PEERS: [&str; 2] = ["torch_dcp.py", "safetensors_files.py"];
 
-/// Where the scripts that measure the Python package lie.
+/// Where the scripts that measure the Python package lie, and the module they share.
 const PACKAGE_FOLDER: &str = "bindings/python/bench";
+const PACKAGE_HARNESS: &str = "harness.py";
 
 /// Phases that do the same work: ours, and a peer's.
 const RIVALS: [(&str, &str, &str); 5] = [
@@ -122,7 +123,8 @@ fn scripts(workspace: &Workspace, python: &Path, options: &Options) -> Result<Ve
     let mut scripts = PEERS.map(|name| peers.join(name)).to_vec();
     if options.python {
         package::install(workspace, python)?;
-        scripts.extend(files(&workspace.root.join(PACKAGE_FOLDER), "py")?);
+        let package = files(&workspace.root.join(PACKAGE_FOLDER), "py")?.into_iter();
+        scripts.extend(package.filter(|path| !path.ends_with(PACKAGE_HARNESS)));
     }
     Ok(scripts)
 }
@@ -137,7 +139,6 @@ fn measure(
     eprintln!("── {}", script.display());
     let mut command = workspace.command(&python.to_string_lossy());
     command
-        .env("PYTHONPATH", workspace.root.join(PEERS_FOLDER))
         .arg(script)
         .arg(&options.directory)
         .arg(options.gigabytes.to_string())
