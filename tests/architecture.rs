@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use rules::Uses::{Only, Through};
 use rules::{ABSENCES, Absence, CRATES, MAX_FILE_LINES, UNSAFE_PACKAGE, closure};
-use sources::{Member, members, read, root, words};
+use sources::{Member, members, python_files, read, root, words};
 
 #[test]
 fn crates_use_only_what_the_table_allows() {
@@ -150,8 +150,18 @@ fn files_are_short_enough_to_be_one_idea() {
                 source.lines
             )
         })
+        .chain(long_python_files())
         .collect();
     report(&problems);
+}
+
+fn long_python_files() -> impl Iterator<Item = String> {
+    python_files().into_iter().filter_map(|path| {
+        let lines = read(&path).lines().count();
+        let file = path.display();
+        (lines > MAX_FILE_LINES)
+            .then(|| format!("{file} has {lines} lines, at most {MAX_FILE_LINES}: split it"))
+    })
 }
 
 #[test]

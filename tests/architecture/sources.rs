@@ -38,7 +38,7 @@ impl Member {
     /// Every file under `src/` that is not only tests.
     pub(crate) fn sources(&self) -> Vec<Source> {
         let mut paths = Vec::new();
-        walk(&self.folder.join("src"), &mut paths);
+        walk(&self.folder.join("src"), "rs", &mut paths);
         paths.into_iter().map(Source::open).collect()
     }
 }
@@ -96,6 +96,13 @@ pub(crate) fn members() -> Vec<Member> {
         .collect()
 }
 
+/// The sources of the Python package.
+pub(crate) fn python_files() -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    walk(&root().join("bindings/python/py_src"), "py", &mut paths);
+    paths
+}
+
 /// The `key = value` lines of one section of a manifest.
 fn section<'a>(manifest: &'a str, name: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let heading = format!("[{name}]");
@@ -109,13 +116,14 @@ fn section<'a>(manifest: &'a str, name: &str) -> impl Iterator<Item = (&'a str, 
         .map(|(key, value)| (key.trim(), value.trim()))
 }
 
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("src/ is readable") {
-        let path = entry.expect("src/ is readable").path();
+/// Every file under `folder` with this extension that is not only tests.
+fn walk(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("sources are readable") {
+        let path = entry.expect("sources are readable").path();
         let is_tests = path.file_stem().is_some_and(|stem| stem == "tests");
         if path.is_dir() && !is_tests {
-            walk(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !is_tests {
+            walk(&path, extension, found);
+        } else if path.extension().is_some_and(|found| found == extension) && !is_tests {
             found.push(path);
         }
     }
