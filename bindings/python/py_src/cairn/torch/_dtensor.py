@@ -26,12 +26,24 @@ def dtensor_part(value: Any, path: str, context: Context) -> Part:
     Raises:
         StateError: if it is a sum still to be made, or if this rank's shard is not what the placements say.
     """
-    local = local_of(value)
+    local, rank = local_of(value), context.world.rank
     spec = _spec(value, path, context.world)
-    if spec is not None and spec.local_shape(context.world.rank) in (None, list(local.shape)):
+    held = None if spec is None else spec.local_shape(rank)
+    if spec is not None and held == list(local.shape):
         return tensor_part(local, spec, path, context)
+    if spec is not None and held is None and value.device_mesh.get_coordinate() is None:
+        return _outside(spec, rank, context)
     boxes = _boxes(value, local, path)
     return pieces_part(dtype_name(value.dtype, path), tuple(value.shape), boxes, path, context)
+
+
+def _outside(spec: Spec, rank: int, context: Context) -> Part:
+    """The part of a rank outside of the mesh: nothing. A load wants memory for every name, so it gets one element's."""
+    if not context.loading or 0 in spec.shape:
+        return Part(spec, np.empty(0, dtype=np.uint8))
+    one = Spec.listed(spec.dtype, spec.shape, {rank: [([0] * len(spec.shape), [1] * len(spec.shape), None)]})
+    count = math.prod(spec.shape)
+    return Part(one, np.empty((spec.nbytes or 0) // count, dtype=np.uint8))
 
 
 def local_of(value: Any) -> Any:

@@ -14,7 +14,6 @@ from .._part import Context, Part
 from ..errors import StateError
 
 _BYTE = np.dtype(np.uint8)
-_NOTHING = np.empty(0, dtype=_BYTE)
 
 
 def tensor_part(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
@@ -34,7 +33,7 @@ def tensor_part(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
             hint="give the module memory first: `module.to_empty(device=…)`",
         )
     if not tensor.numel():
-        return Part(spec, _NOTHING)
+        return Part(spec, np.empty(0, dtype=_BYTE))
     if not tensor.is_cpu or tensor.is_conj() or tensor.is_neg():
         return _staged(tensor, spec, context)
     if tensor.is_contiguous():
