@@ -7,7 +7,6 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from ._dtypes import numpy_dtype
@@ -21,28 +20,6 @@ T = TypeVar("T")
 
 #: Iteration reads as many rows at once as fit here.
 ITERATION_BYTES = 1 << 20
-
-_TORCH = {
-    "bool": "bool",
-    "u8": "uint8",
-    "i8": "int8",
-    "f8_e5m2": "float8_e5m2",
-    "f8_e4m3": "float8_e4m3fn",
-    "f8_e8m0": "float8_e8m0fnu",
-    "f8_e4m3fnuz": "float8_e4m3fnuz",
-    "f8_e5m2fnuz": "float8_e5m2fnuz",
-    "i16": "int16",
-    "u16": "uint16",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "i32": "int32",
-    "u32": "uint32",
-    "f32": "float32",
-    "c64": "complex64",
-    "f64": "float64",
-    "i64": "int64",
-    "u64": "uint64",
-}
 
 
 class Reader(Protocol):
@@ -62,8 +39,8 @@ class LazyTensor:
     >>> checkpoint["model.embed"][[7, 99, 512]]  # three rows
     >>> checkpoint["model.embed"].torch()  # everything
 
-    Numpy's functions take it for an array and read all of it, and so does an operator with an array on its left. Its own
-    operators, comparisons among them, are errors: each ``lazy + 1`` would hide a read of the whole tensor.
+    Numpy's functions take it for an array and read all of it, and so does an operator with an array on its left. Its
+    own operators, comparisons among them, are errors: each ``lazy + 1`` would hide a read of the whole tensor.
     """
 
     __slots__ = ("_dtype", "_name", "_reader", "_shape")
@@ -121,7 +98,7 @@ class LazyTensor:
         return len(self._without_data())
 
     def __getitem__(self, index: Any) -> Any:
-        """Reads ``array[index]`` by numpy's rules; a refused index is refused in numpy's words, before anything is read."""
+        """Reads ``array[index]`` by numpy's rules; what numpy refuses is refused in its words, before any read."""
         from ._index import take
 
         return take(self._shape, self.dtype, index, self._read)
@@ -153,13 +130,16 @@ class LazyTensor:
         Raises:
             StateError: if torch has no such element type.
         """
-        torch = import_module("torch")
-        dtype = getattr(torch, _TORCH.get(self._dtype, ""), None)
-        if dtype is None:
+        import torch
+
+        from .torch._dtypes import torch_dtype
+
+        if _bits(self._dtype) < 8:
             raise StateError(
-                f"torch has no element type for `{self._dtype}`", hint="read its bytes instead: `.read_bytes()`"
+                f"`{self._name}` is `{self._dtype}`: torch has no tensors of elements smaller than a byte",
+                hint="read its bytes instead: `.read_bytes()`",
             )
-        tensor = torch.empty(self._shape, dtype=dtype)
+        tensor = torch.empty(self._shape, dtype=torch_dtype(self._dtype, self._name))
         if self.nbytes:
             self._read([self._box], [tensor.reshape(-1).view(torch.uint8).numpy()])
         return tensor
