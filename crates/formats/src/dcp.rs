@@ -35,6 +35,12 @@ fn is_data(name: &str) -> bool {
     name.starts_with("__") && name.ends_with(DATA_SUFFIX)
 }
 
+/// The rank that wrote a data file.
+fn rank_of(name: &str) -> Option<&str> {
+    let (rank, _) = name.strip_prefix("__")?.split_once('_')?;
+    is_data(name).then_some(rank)
+}
+
 fn is_rank_metadata(name: &str) -> bool {
     let rank = name
         .strip_prefix("__")
@@ -71,12 +77,19 @@ fn read_metadata(
         return Metadata::read(store, &join(folder, METADATA_FILE));
     }
     let mut ranks = names.iter().filter(|name| is_rank_metadata(name));
-    let Some(first) = ranks.next() else {
-        return Err(Error::Unfinished {
-            place: store.url(),
-            reason: format!("`{}` is missing", join(folder, METADATA_FILE)),
-        });
+    let unfinished = |missing: &str| Error::Unfinished {
+        place: store.url(),
+        reason: format!("`{}` is missing", join(folder, missing)),
     };
+    let Some(first) = ranks.next() else {
+        return Err(unfinished(METADATA_FILE));
+    };
+    for rank in names.iter().filter_map(|name| rank_of(name)) {
+        let wanted = format!("__{rank}{METADATA_FILE}");
+        if !names.contains(&wanted) {
+            return Err(unfinished(&wanted));
+        }
+    }
     let mut metadata = Metadata::read(store, &join(folder, first))?;
     for rank in ranks {
         let key = join(folder, rank);

@@ -7,7 +7,7 @@ use crate::model::{DataFile, Encoding, Model, PieceAt, Tensor};
 use crate::safetensors::{Entry, Header};
 use crate::{Error, safetensors, torch_zip};
 use cairn_sharding::{Piece, Region};
-use cairn_store::Store;
+use cairn_store::{ObjectMeta, Store};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -47,17 +47,27 @@ pub fn open_folder(store: &dyn Store) -> Result<Model, Error> {
     let names: Vec<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
     let mut model = open_names(store, &names)?;
     model.format = "hf";
-    model.assets = listing
+    model.assets = assets(&listing);
+    Ok(model)
+}
+
+/// The keys of the side files that travel with a model.
+pub(crate) fn assets(listing: &[ObjectMeta]) -> Vec<String> {
+    listing
         .iter()
         .filter(|meta| is_asset(&meta.key) && meta.len <= MAX_ASSET_BYTES)
         .map(|meta| meta.key.clone())
-        .collect();
-    Ok(model)
+        .collect()
+}
+
+/// Opens the safetensors files that an index names.
+pub(crate) fn open_index(store: &dyn Store, index_file: &str) -> Result<Model, Error> {
+    from_index(store, index_file, open_files)
 }
 
 fn open_names(store: &dyn Store, names: &[&str]) -> Result<Model, Error> {
     if names.contains(&INDEX_FILE) {
-        return from_index(store, INDEX_FILE, open_files);
+        return open_index(store, INDEX_FILE);
     }
     if names.contains(&SINGLE_FILE) {
         return open_files(store, &[SINGLE_FILE]);

@@ -6,7 +6,7 @@
 //! | to | use |
 //! |---|---|
 //! | open a folder or file of any kind | [`open`], [`open_file`] → [`Model`] |
-//! | open one kind | [`hf`], [`torch_zip`], [`dcp`], [`megatron`] |
+//! | open one kind | [`hf`], [`torch_zip`], [`dcp`], [`megatron`], [`paddle`] |
 //! | parse and write the header of a safetensors file | [`safetensors`] |
 //! | read a pickle as inert records | [`pickle`] |
 //! | say plain Python values in JSON | [`plain`] |
@@ -17,6 +17,7 @@ pub mod hf;
 pub mod megatron;
 mod model;
 mod open;
+pub mod paddle;
 pub mod pickle;
 pub mod plain;
 pub mod safetensors;

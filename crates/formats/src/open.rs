@@ -1,7 +1,7 @@
 //! Finds out what lies in a folder or file.
 
 use crate::model::Model;
-use crate::{Error, dcp, hf, megatron, torch_zip};
+use crate::{Error, dcp, hf, megatron, paddle, torch_zip};
 use cairn_store::Store;
 
 /// Opens what the folder that `store` is rooted at holds.
@@ -20,16 +20,22 @@ pub fn open(store: &dyn Store) -> Result<Model, Error> {
     if dcp::is_folder(&names) {
         return dcp::open_folder(store, "");
     }
+    if let Some(model) = paddle::open_folder(store, &names) {
+        return model;
+    }
     hf::open_folder(store)
 }
 
-/// Opens the file `key`: safetensors, or what `torch.save` wrote.
+/// Opens the file `key`: safetensors, or what `torch.save` or `paddle.save` wrote.
 ///
 /// # Errors
-/// [`Error::NotAModel`] if it is neither; what is wrong with it otherwise.
+/// [`Error::NotAModel`] if it is none of them; what is wrong with it otherwise.
 pub fn open_file(store: &dyn Store, key: &str) -> Result<Model, Error> {
     if key.ends_with(".safetensors") {
         return hf::open_files(store, &[key]);
+    }
+    if let Some(model) = paddle::open_file(store, key) {
+        return model;
     }
     let torch_name = [".pt", ".pth", ".bin", ".ckpt"]
         .iter()

@@ -18,6 +18,9 @@ const BUILT: &[&str] = &[
     "torch.distributed.checkpoint.metadata.StorageMeta",
     "torch.distributed.checkpoint.metadata.TensorProperties",
     "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
+    // Megatron keeps the plans of the save, to skip planning the next time. They are passed over.
+    "megatron.core.dist_checkpointing.strategies.torch.MCoreSavePlan",
+    "torch.distributed.checkpoint.planner.*",
 ];
 
 const CALLED: &[&str] = &[
@@ -26,6 +29,7 @@ const CALLED: &[&str] = &[
     "torch.Size",
     "torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING",
     "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING",
+    "torch.distributed.checkpoint.planner.WriteItemType",
     "torch.serialization._get_layout",
 ];
 

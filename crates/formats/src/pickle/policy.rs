@@ -1,4 +1,4 @@
-//! Which names of Python modules a pickle may use, and how.
+//! Which names of Python modules a pickle may use, and how; and what of it is kept in memory.
 
 /// The names a pickle may use: everything else is refused.
 ///
@@ -8,6 +8,7 @@ pub struct Policy {
     mentioned: Vec<&'static str>,
     built: Vec<&'static str>,
     called: Vec<&'static str>,
+    leaves_bytes: bool,
 }
 
 impl Policy {
@@ -35,6 +36,17 @@ impl Policy {
     pub fn call(mut self, callables: &[&'static str]) -> Self {
         self.called.extend(callables);
         self
+    }
+
+    /// Leaves every byte string in the file, also short ones: their place is what matters.
+    #[must_use]
+    pub fn leave_bytes(mut self) -> Self {
+        self.leaves_bytes = true;
+        self
+    }
+
+    pub(super) fn leaves_bytes(&self) -> bool {
+        self.leaves_bytes
     }
 
     pub(super) fn may_mention(&self, name: &str) -> bool {

@@ -65,7 +65,7 @@ impl Machine<'_> {
 
     pub(super) fn bytes(&mut self, width: u64) -> Result<(), Error> {
         let len = self.number(width)?;
-        if len < MIN_FILE_BYTES {
+        if len < MIN_FILE_BYTES && !self.policy.leaves_bytes() {
             let bytes = Box::from(self.text(len)?);
             return self.push(Value::Bytes(bytes));
         }

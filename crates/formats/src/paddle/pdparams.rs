@@ -1,0 +1,95 @@
+//! What `paddle.save` wrote: one pickle of numpy arrays and plain values.
+//!
+//! `{"a": {"b": array}, "n": 3}` has the tensor `a.b` and the value `n`. The table of structured names that Paddle adds to
+//! the state of a layer is the value [`NAME_TABLE`]. Arrays that protocols 2 and 3 could not hold in one piece are joined.
+
+use super::array::{self, Array};
+use super::walk::Walk;
+use crate::Error;
+use crate::model::{DataFile, Model, Tensor};
+use crate::pickle;
+use cairn_sharding::{Piece, Region};
+use cairn_store::Store;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The key of the table from structured names to the names Paddle's counters give.
+pub const NAME_TABLE: &str = "StructuredToParameterName@@";
+/// The key of the table of arrays that were cut: its spelling is Paddle's.
+const CUT_TABLE: &str = "UnpackBigParamInfor@@";
+
+/// Opens the file `key`.
+///
+/// # Errors
+/// If it is damaged, holds what plain data has no need of, or its arrays do not lie in it as they are.
+pub fn open_file(store: &dyn Store, key: &str) -> Result<Model, Error> {
+    let mut model = Model {
+        format: "paddle",
+        ..Model::default()
+    };
+    let reader = store.reader(key)?;
+    let pickle = pickle::read(key, reader.as_ref(), 0..reader.len(), &array::policy())?;
+    let walk = Walk::new(key, reader.as_ref(), pickle.root())?;
+    let file = model.files.len();
+    model.files.push(DataFile {
+        key: key.to_string(),
+        len_bytes: reader.len(),
+    });
+    model.values = walk.values;
+    model.aliases = walk.aliases;
+    let mut arrays = walk.arrays;
+    if let Some(table) = model.values.remove(CUT_TABLE) {
+        for (name, entry) in table.as_object().into_iter().flatten() {
+            let tensor = joined(key, file, name, entry, &mut arrays)?;
+            model.tensors.insert(name.clone(), tensor);
+        }
+    }
+    for (name, array) in arrays {
+        model.tensors.insert(name, array.into_tensor(file));
+    }
+    Ok(model)
+}
+
+/// A tensor whose elements were cut into several arrays.
+fn joined(
+    key: &str,
+    file: usize,
+    name: &str,
+    entry: &Value,
+    arrays: &mut BTreeMap<String, Array>,
+) -> Result<Tensor, Error> {
+    let broken = || Error::damaged(key, format!("the parts of `{name}` do not make it up"));
+    let shape = &entry["OriginShape"];
+    let shape = shape["$tuple"].as_array().or(shape.as_array());
+    let shape: Option<Vec<usize>> = shape.and_then(|dims| {
+        let size = |dim: &Value| usize::try_from(dim.as_u64()?).ok();
+        dims.iter().map(size).collect()
+    });
+    let shape = shape.ok_or_else(broken)?;
+    let count = cairn_tensor::element_count(&shape).ok_or_else(broken)?;
+    let (mut pieces, mut dtype, mut start) = (Vec::new(), None, 0_usize);
+    for part in entry["slices"].as_array().into_iter().flatten() {
+        let part = part.as_str().and_then(|part| arrays.remove(part));
+        let part = part.ok_or_else(broken)?;
+        let len = cairn_tensor::element_count(&part.shape).ok_or_else(broken)?;
+        let end = start.checked_add(len).ok_or_else(broken)?;
+        if end > count || dtype.is_some_and(|dtype| dtype != part.dtype) {
+            return Err(broken());
+        }
+        dtype = Some(part.dtype);
+        let piece = Piece {
+            region: Region::whole(&shape),
+            flat: Some(start..end),
+        };
+        pieces.push(part.into_piece(file, piece));
+        start = end;
+    }
+    match dtype {
+        Some(dtype) if start == count => Ok(Tensor {
+            dtype,
+            shape,
+            pieces,
+        }),
+        _ => Err(broken()),
+    }
+}
