@@ -1,9 +1,12 @@
 //! One rank as a process of its own, driven line by line through its standard input.
 
-use crate::work::{Layout, allocate};
+use crate::work::{Layout, Specs, allocate};
 use crate::{Job, files, limits};
-use cairn::checkpoint::{Checkpointer, LoadOptions, SaveOptions, State, Target, World, testing};
+use cairn::checkpoint::{
+    Checkpointer, LoadOptions, Peers, SaveOptions, State, Target, World, testing,
+};
 use cairn::store::Local;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -39,20 +42,28 @@ impl Ranks {
 
     /// Tells all ranks to do something, and returns the seconds until the last is done.
     pub(crate) fn all(&mut self, command: &str) -> f64 {
+        self.count(command).0
+    }
+
+    /// As [`Ranks::all`], and returns what the ranks count, added up.
+    pub(crate) fn count(&mut self, command: &str) -> (f64, u64) {
         let start = Instant::now();
         for (_, stdin, _) in &mut self.0 {
             writeln!(stdin, "{command}").expect("the rank listens");
         }
-        self.wait();
-        start.elapsed().as_secs_f64()
+        let counted = self.wait();
+        (start.elapsed().as_secs_f64(), counted)
     }
 
-    fn wait(&mut self) {
+    fn wait(&mut self) -> u64 {
+        let mut counted = 0;
         for (_, _, stdout) in &mut self.0 {
             let mut line = String::new();
             stdout.read_line(&mut line).expect("the rank answers");
-            assert_eq!(line.trim(), "done");
+            let number = line.trim().strip_prefix("done ").expect("an answer");
+            counted += number.parse::<u64>().expect("a number");
         }
+        counted
     }
 }
 
@@ -65,47 +76,120 @@ impl Drop for Ranks {
     }
 }
 
-/// The life of a rank: `write`, `save STEP`, `bare STEP` (without checksums), `load STEP`, `read STEP`, until its input ends.
+/// The life of a rank: `write`, `save STEP`, `bare STEP` (without checksums), `load STEP`, `read STEP`, `columns STEP ROUND` (a load of
+/// columns, together with the other ranks), until its input ends. It answers with the bytes it read.
 #[expect(clippy::print_stdout, reason = "answers to the parent process")]
 pub(crate) fn serve(job: &Job, rank: usize) {
-    let specs = Layout::Rows(job.ranks).specs(job.gigabytes);
-    let mut memory = allocate(&specs, rank);
-    let len: usize = memory.values().map(Vec::len).sum();
-    let run = job.directory.join("run");
-    let session = format!("bench {}", std::os::unix::process::parent_id());
-    let world = World::new(rank, job.ranks, session).expect("a rank of the world");
-    let checkpointer = Checkpointer::new(Arc::new(Local::new(&run)), world);
-    let raw = job.directory.join(format!("raw-{rank}"));
-    println!("done");
+    let mut rank = Rank::new(job, rank);
+    println!("done 0");
     for line in std::io::stdin().lines() {
         let line = line.expect("text");
-        let (command, step) = line.split_once(' ').unwrap_or((&line, "0"));
-        let step: u64 = step.parse().expect("a step");
+        let mut words = line.split_whitespace();
+        let command = words.next().unwrap_or_default();
+        let mut number = || {
+            words
+                .next()
+                .map_or(0, |word| word.parse().expect("a number"))
+        };
+        let (step, round) = (number(), number());
+        println!("done {}", rank.obey(command, step, round));
+    }
+}
+
+/// A process with its part of the state.
+struct Rank {
+    rank: usize,
+    job: Job,
+    specs: Specs,
+    memory: BTreeMap<String, Vec<u8>>,
+    /// The layout and memory of loads of columns, made by the first of them.
+    columns: Option<(Specs, BTreeMap<String, Vec<u8>>)>,
+    checkpointer: Checkpointer,
+}
+
+impl Rank {
+    fn new(job: &Job, rank: usize) -> Self {
+        let specs = Layout::Rows(job.ranks).specs(job.gigabytes);
+        let session = format!("bench {}", std::os::unix::process::parent_id());
+        let world = World::new(rank, job.ranks, session).expect("a rank of the world");
+        let store = Arc::new(Local::new(job.directory.join("run")));
+        Self {
+            rank,
+            job: job.clone(),
+            memory: allocate(&specs, rank),
+            specs,
+            columns: None,
+            checkpointer: Checkpointer::new(store, world),
+        }
+    }
+
+    /// Does what it is told, and returns the bytes it read.
+    fn obey(&mut self, command: &str, step: u64, round: u64) -> u64 {
+        let raw = self.job.directory.join(format!("raw-{}", self.rank));
+        let run = self.job.directory.join("run");
         match command {
-            "write" => limits::write(&raw, len as u64),
+            "write" => {
+                let len: usize = self.memory.values().map(Vec::len).sum();
+                limits::write(&raw, len as u64);
+            }
             "clean" => files::remove_file(&raw),
-            "read" => limits::read(&files::data(&run, step)[rank..=rank]),
+            "read" => limits::read(&files::data(&run, step)[self.rank..=self.rank]),
             "save" | "bare" => {
                 testing::skip_checksums(command == "bare");
-                let mut state = State::new(rank);
-                for (name, bytes) in &memory {
-                    state
-                        .tensor(name, &specs[name], bytes)
-                        .expect("the rank's own part");
-                }
-                let saving = checkpointer.save(step, &state, &SaveOptions::default());
-                saving.expect("captured").wait().expect("committed");
+                self.save(step);
             }
             "load" => {
-                let targets = memory.iter_mut().map(|(name, bytes)| {
-                    Target::new(name, &specs[name], rank, bytes).expect("the rank's own part")
-                });
-                let checkpoint = checkpointer.open(step).expect("a committed step");
-                let loaded = checkpoint.load(targets.collect(), &LoadOptions::default());
-                loaded.expect("intact");
+                let (specs, memory) = (&self.specs, &mut self.memory);
+                let options = LoadOptions::default();
+                return load(&self.checkpointer, step, self.rank, specs, memory, &options);
             }
+            "columns" => return self.load_columns(step, round),
             other => panic!("unknown command `{other}`"),
         }
-        println!("done");
+        0
     }
+
+    fn save(&self, step: u64) {
+        let mut state = State::new(self.rank);
+        for (name, bytes) in &self.memory {
+            let added = state.tensor(name, &self.specs[name], bytes);
+            added.expect("the rank's own part");
+        }
+        let saving = self
+            .checkpointer
+            .save(step, &state, &SaveOptions::default());
+        saving.expect("captured").wait().expect("committed");
+    }
+
+    fn load_columns(&mut self, step: u64, round: u64) -> u64 {
+        let (rank, ranks) = (self.rank, self.job.ranks);
+        let token = format!("{} {round}", std::os::unix::process::parent_id());
+        let options = LoadOptions {
+            peers: Some(Peers::new(rank, (0..ranks).collect(), token)),
+            ..LoadOptions::default()
+        };
+        let (specs, memory) = self.columns.get_or_insert_with(|| {
+            let specs = Layout::Columns(ranks).specs(self.job.gigabytes);
+            let memory = allocate(&specs, rank);
+            (specs, memory)
+        });
+        load(&self.checkpointer, step, rank, specs, memory, &options)
+    }
+}
+
+/// Loads a rank's part of everything, and returns the bytes read.
+fn load(
+    checkpointer: &Checkpointer,
+    step: u64,
+    rank: usize,
+    specs: &Specs,
+    memory: &mut BTreeMap<String, Vec<u8>>,
+    options: &LoadOptions,
+) -> u64 {
+    let targets = memory.iter_mut().map(|(name, bytes)| {
+        Target::new(name, &specs[name], rank, bytes).expect("the rank's own part")
+    });
+    let checkpoint = checkpointer.open(step).expect("a committed step");
+    let loaded = checkpoint.load(targets.collect(), options);
+    loaded.expect("intact").cost.read_bytes
 }

@@ -55,4 +55,25 @@ pub(crate) fn measure(job: &Job) {
     });
     let what = format!("load, same layout, {} processes", job.ranks);
     against_disk(&what, "read", bytes, &loads, &raw, 0.9);
+
+    let (mut round, mut read) = (0, 0);
+    let [raw, _, loads] = compared(|kind| match kind {
+        0 => ranks.all(&format!("read {LOADED_STEP}")),
+        1 => 0.0,
+        _ => {
+            round += 1;
+            let (seconds, bytes) = ranks.count(&format!("columns {LOADED_STEP} {round}"));
+            read = bytes;
+            seconds
+        }
+    });
+    let what = format!("load, dim 0 to dim 1, {} processes", job.ranks);
+    against_disk(&what, "read", bytes, &loads, &raw, 0.85);
+    let over_read = read as f64 / bytes as f64;
+    value(
+        &format!("{what}: bytes read for each byte wanted"),
+        "ratio",
+        over_read,
+        1.05,
+    );
 }

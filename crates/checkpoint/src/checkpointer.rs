@@ -256,6 +256,9 @@ impl Checkpointer {
 
     /// Loads the newest step whose bytes are all intact: damage found while reading moves on to the step before.
     ///
+    /// # Collective
+    /// Peers that load together find the same damage and move on together.
+    ///
     /// # Errors
     /// [`Error::NothingUsable`] if there is none; key problems of the newest good step.
     pub fn load_latest(
@@ -263,9 +266,14 @@ impl Checkpointer {
         mut targets: Vec<Target>,
         options: &LoadOptions,
     ) -> Result<(Latest, LoadReport), Error> {
+        let mut options = options.clone();
         run::walk_back(&self.store, |checkpoint| {
             let again = targets.iter_mut().map(Target::reborrow).collect();
-            checkpoint.load(again, options)
+            // Each try is a load of its own.
+            if let Some(peers) = &mut options.peers {
+                peers.token.push('+');
+            }
+            checkpoint.load(again, &options)
         })
     }
 

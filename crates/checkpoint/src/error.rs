@@ -169,6 +169,34 @@ pub enum Error {
         /// What it said last.
         message: String,
     },
+    /// The processes that should load together are not described well.
+    #[error("these peers cannot load together: {reason}")]
+    Peers {
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// Another process of the same load is dead or silent.
+    #[error("rank {rank} did not deliver its part of the load: {reason}")]
+    PeerLost {
+        /// The rank.
+        rank: usize,
+        /// What is known of it.
+        reason: String,
+    },
+    /// Another process of the same load gave up.
+    #[error("rank {rank} could not load its part: {message}")]
+    PeerFailed {
+        /// The rank.
+        rank: usize,
+        /// Its own words.
+        message: String,
+    },
+    /// Another process of the same load wants something else.
+    #[error("rank {rank} loads other tensors, or from another checkpoint, under the same token")]
+    PeersDisagree {
+        /// The rank.
+        rank: usize,
+    },
     /// Names, shapes or types of checkpoint and target do not fit.
     #[error("{0}")]
     Keys(Box<KeyProblems>),
@@ -223,6 +251,12 @@ impl Error {
             }
             Error::Incomplete { .. } => {
                 "`cairn verify --finish` completes it if every part is there".into()
+            }
+            Error::PeerLost { .. } => {
+                "look at that rank's log; all peers must run on this machine and share the folder they meet in".into()
+            }
+            Error::PeersDisagree { .. } => {
+                "peers load the same tensors of the same step and give every load a new token; without peers each loads alone".into()
             }
             Error::Version { .. } => "install a newer Cairn to read it".into(),
             _ => return None,

@@ -7,6 +7,7 @@
 //! | save it in the background | [`Checkpointer::save`] → [`Saving`] |
 //! | open what is committed | [`Checkpointer::latest`], [`Checkpointer::open`] → [`Checkpoint`] |
 //! | load any part, on any layout | [`Target`], [`Checkpoint::load`] |
+//! | load with the other processes of a machine | [`Peers`] |
 //! | see a load or a save before it runs | [`LoadPlan`], [`SavePlan`] |
 //! | lay out a model by patterns over names | [`ShardRules`] |
 //! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
@@ -32,6 +33,7 @@ mod names;
 mod overlap;
 mod part;
 mod pattern;
+mod peers;
 mod plan;
 mod pool;
 mod problems;
@@ -67,6 +69,7 @@ pub use manifest::{FORMAT_VERSION, Manifest};
 pub use names::{COMMIT, parse_step_folder, step_folder};
 pub use part::AssetEntry;
 pub use pattern::{Pattern, name_family};
+pub use peers::{MAX_PEERS, Peers};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{

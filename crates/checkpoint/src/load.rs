@@ -1,24 +1,27 @@
 //! Runs a load plan: reads chunks in parallel, checks them, and scatters them to their targets.
 
+mod deal;
+mod fill;
+mod meeting;
+mod parcel;
+mod together;
+
 use crate::Error;
-use crate::checksum::{BLOCK_BYTES, crc32c};
-use crate::error::{StoreContext, list};
-use crate::plan::{Chunk, FilePlan, LoadCost, LoadPlan, Transfer};
+use crate::error::list;
+use crate::peers::Peers;
+use crate::plan::{FilePlan, LoadCost, LoadPlan};
 use crate::problems::{KeyProblems, Strictness};
 use crate::source::Source;
 use crate::target::{Target, Wanted};
 use cairn_store::AlignedBuffer;
-use cairn_tensor::Bands;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use fill::{Filling, View};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// The most memory a load takes beside its targets: read buffers of all threads.
 pub const MAX_LOAD_BUFFER_BYTES: usize = 128 << 20;
-
-/// The bytes that are checked and then copied at once: they stay in a core's own cache in between.
-const WINDOW_BYTES: usize = 4 * BLOCK_BYTES;
 
 /// Threads that keep one disk busy. Faster storage may want more.
 const DEFAULT_THREADS: usize = 4;
@@ -32,6 +35,8 @@ pub struct LoadOptions {
     pub verify: bool,
     /// Threads that read at once; each takes one read buffer.
     pub threads: usize,
+    /// The processes of this machine that load at the same time; each stored byte is then read by one of them.
+    pub peers: Option<Peers>,
 }
 
 impl Default for LoadOptions {
@@ -40,6 +45,7 @@ impl Default for LoadOptions {
             strictness: Strictness::EXACT,
             verify: true,
             threads: DEFAULT_THREADS,
+            peers: None,
         }
     }
 }
@@ -49,6 +55,8 @@ impl Default for LoadOptions {
 pub struct LoadReport {
     /// What was read.
     pub cost: LoadCost,
+    /// The bytes that peers read and handed to this process.
+    pub received_bytes: u64,
     /// The differences the strictness allowed.
     pub problems: KeyProblems,
     /// The time to plan.
@@ -59,6 +67,9 @@ pub struct LoadReport {
 
 /// Loads `targets` from `source`.
 ///
+/// # Collective
+/// With [`Peers`], every peer calls it, and either all of them succeed or none does.
+///
 /// # Errors
 /// Key problems before any data is read; damage as soon as it is seen, in which case the targets hold a mixture and must not be used.
 pub fn load(
@@ -66,123 +77,114 @@ pub fn load(
     targets: Vec<Target>,
     options: &LoadOptions,
 ) -> Result<LoadReport, Error> {
-    let start = Instant::now();
     let (wanted, memory): (Vec<Wanted>, Vec<&mut [u8]>) = targets
         .into_iter()
         .map(|target| (target.wanted, target.bytes))
         .unzip();
-    let plan = LoadPlan::new(source, &wanted, &options.strictness)?;
-    let planning = start.elapsed();
-    let bands: Vec<Bands> = memory.into_iter().map(Bands::new).collect();
-    run(&plan, &wanted, &bands, options)?;
-    let report = LoadReport {
-        cost: plan.cost().clone(),
-        problems: plan.problems().clone(),
-        planning,
-        reading: start.elapsed().saturating_sub(planning),
-    };
+    let filling = Filling::new(&wanted, memory, options.verify);
+    let report = match &options.peers {
+        Some(peers) if peers.ranks.len() != 1 => {
+            together::load(source, &wanted, &filling, peers, options)
+        }
+        _ => load_alone(source, &wanted, &filling, options),
+    }?;
     tracing::info!(bytes = report.cost.read_bytes, files = report.cost.files, elapsed_ms = %report.reading.as_millis(), "loaded");
     Ok(report)
 }
 
-fn run(
-    plan: &LoadPlan,
+fn load_alone(
+    source: &dyn Source,
     wanted: &[Wanted],
-    bands: &[Bands],
+    filling: &Filling,
     options: &LoadOptions,
-) -> Result<(), Error> {
-    let work: Vec<(&FilePlan, &Chunk)> = plan
-        .files
-        .iter()
-        .flat_map(|file| file.chunks.iter().map(move |chunk| (file, chunk)))
-        .collect();
-    let next = AtomicUsize::new(0);
-    let failure: Mutex<Option<Error>> = Mutex::new(None);
-    let longest = work.iter().map(|(_, chunk)| chunk.len).max();
+) -> Result<LoadReport, Error> {
+    let start = Instant::now();
+    let plan = LoadPlan::new(source, wanted, &options.strictness)?;
+    let planning = start.elapsed();
+    run(&plan, filling, options.threads)?;
+    Ok(LoadReport {
+        cost: plan.cost().clone(),
+        received_bytes: 0,
+        problems: plan.problems().clone(),
+        planning,
+        reading: start.elapsed().saturating_sub(planning),
+    })
+}
+
+fn run(plan: &LoadPlan, filling: &Filling, threads: usize) -> Result<(), Error> {
+    let chunks = |file| chunks_of(file).map(|view| (view.1.len, view));
+    let work: Vec<(usize, View)> = plan.files.iter().flat_map(chunks).collect();
+    let longest = work.iter().map(|(len, _)| *len).max().unwrap_or(0);
     let most = MAX_LOAD_BUFFER_BYTES / crate::pool::CHUNK_BYTES;
+    let workers = Workers::new(work.len());
     thread::scope(|scope| {
-        for _ in 0..options.threads.clamp(1, most).min(work.len()) {
+        for _ in 0..threads.clamp(1, most).min(work.len()) {
             scope.spawn(|| {
-                let mut buffer = AlignedBuffer::new(longest.unwrap_or(0));
-                while let Some((file, chunk)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let bytes = &mut buffer[..chunk.len];
-                    let done = read_chunk(file, chunk, bytes, wanted, bands, options.verify);
-                    if let Err(error) = done {
-                        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                        failure.get_or_insert(error);
-                        next.store(work.len(), Ordering::Relaxed);
-                    }
-                }
+                let mut buffer = AlignedBuffer::new(longest);
+                workers.each(|index| {
+                    let (len, view) = work[index];
+                    filling.read(view, &mut buffer[..len])
+                });
             });
         }
     });
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    workers.finish()
 }
 
-fn read_chunk(
-    plan: &FilePlan,
-    chunk: &Chunk,
-    bytes: &mut [u8],
-    wanted: &[Wanted],
-    bands: &[Bands],
-    verify: bool,
-) -> Result<(), Error> {
-    let key = &plan.file.key;
-    plan.file
-        .reader
-        .read_at(chunk.offset, bytes)
-        .doing(|| format!("read bytes {}.. of `{key}`", chunk.offset))?;
-    let mut base = usize::try_from(chunk.offset).unwrap_or(usize::MAX);
-    for window in bytes.chunks(WINDOW_BYTES) {
-        let range = base..base + window.len();
-        let transfers = chunk.transfers_in(plan, &range);
-        if verify {
-            check_blocks(plan, base, window, &transfers, wanted)?;
-        }
-        for transfer in transfers {
-            let runs = transfer.runs.in_source(range.clone());
-            let scattered = bands[transfer.target].scatter(window, base, runs);
-            scattered.map_err(|source| Error::Copy {
-                name: wanted[transfer.target].name.clone(),
-                source,
-            })?;
-        }
-        base = range.end;
-    }
-    Ok(())
+/// Every chunk of a file, with the plan it belongs to.
+fn chunks_of(plan: &FilePlan) -> impl Iterator<Item = View<'_>> {
+    plan.chunks.iter().map(move |chunk| (plan, chunk))
 }
 
-/// Compares each block of `bytes`, which lie at `base` in the file, with its checksum.
-fn check_blocks(
-    plan: &FilePlan,
-    base: usize,
-    bytes: &[u8],
-    transfers: &[&Transfer],
-    wanted: &[Wanted],
-) -> Result<(), Error> {
-    let Some(crcs) = &plan.file.crcs else {
-        return Ok(());
-    };
-    let first = base / BLOCK_BYTES;
-    for (index, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
-        let stored = crcs.get(first + index).copied();
-        let actual = crc32c(block);
-        if stored != Some(actual) {
-            let begin = base + index * BLOCK_BYTES;
-            let range = begin..begin + block.len();
-            let mut names: Vec<&str> = transfers
-                .iter()
-                .filter(|transfer| transfer.runs.in_source(range.clone()).next().is_some())
-                .map(|transfer| wanted[transfer.target].name.as_str())
-                .collect();
-            names.dedup();
-            return Err(damage(&plan.file.key, range, &names, stored, actual));
+/// Numbered work that several threads take from, until it is done or one of them fails.
+#[derive(Debug)]
+struct Workers {
+    next: AtomicUsize,
+    count: usize,
+    failure: Mutex<Option<Error>>,
+    failed: AtomicBool,
+}
+
+impl Workers {
+    fn new(count: usize) -> Self {
+        Self {
+            next: AtomicUsize::new(0),
+            count,
+            failure: Mutex::default(),
+            failed: AtomicBool::new(false),
         }
     }
-    Ok(())
+
+    /// Takes work and does it, for as long as there is some.
+    fn each(&self, mut work: impl FnMut(usize) -> Result<(), Error>) {
+        while !self.has_failed() {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index >= self.count {
+                return;
+            }
+            self.note(work(index));
+        }
+    }
+
+    /// Remembers the first failure, which stops everyone.
+    fn note(&self, result: Result<(), Error>) {
+        if let Err(error) = result {
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert(error);
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        let failure = self.failure.into_inner();
+        failure
+            .unwrap_or_else(PoisonError::into_inner)
+            .map_or(Ok(()), Err)
+    }
 }
 
 /// The error for a block whose bytes are not the ones that were written.

@@ -11,6 +11,7 @@ use cairn_sharding::{LocalBox, Region};
 use cairn_tensor::{Loop, Runs};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) use ranges::Chunk;
@@ -51,6 +52,41 @@ pub(crate) struct FilePlan {
     pub(crate) file: Arc<SourceFile>,
     pub(crate) transfers: Vec<Transfer>,
     pub(crate) chunks: Vec<Chunk>,
+}
+
+impl FilePlan {
+    /// Makes the offsets of `transfers` absolute. Nothing is read of the file yet.
+    pub(crate) fn new(file: Arc<SourceFile>, transfers: Vec<Transfer>) -> Self {
+        let start = file.data_start;
+        let moved = transfers.into_iter().map(|transfer| transfer.moved(start));
+        Self {
+            transfers: moved.collect(),
+            chunks: Vec::new(),
+            file,
+        }
+    }
+
+    /// The blocks this file's transfers touch, as stretches of bytes in order.
+    pub(crate) fn blocks(&self) -> Vec<Range<usize>> {
+        ranges::blocks(&self.transfers, self.file.reader.len())
+    }
+
+    /// The stored bytes that are needed, each counted once, and the bytes of all targets.
+    pub(crate) fn needs(&self) -> (u64, u64) {
+        let targets = self.transfers.iter();
+        let target_bytes = targets
+            .map(|transfer| transfer.runs.len_bytes() as u64)
+            .sum();
+        // Spans count small gaps between runs; targets count bytes that several of them want.
+        let wanted_bytes = ranges::span_bytes(&self.transfers).min(target_bytes);
+        (wanted_bytes, target_bytes)
+    }
+
+    /// Reads the file in `chunks`, which lie in order and cover all blocks.
+    pub(crate) fn read_in(&mut self, chunks: Vec<Chunk>) {
+        self.chunks = chunks;
+        ranges::attach(&self.transfers, &mut self.chunks);
+    }
 }
 
 /// How much a load will read, and what for.
@@ -96,24 +132,11 @@ impl LoadPlan {
         wanted: &[Wanted],
         strictness: &Strictness,
     ) -> Result<Self, Error> {
-        let problems = compare(source, wanted);
-        if !problems.allowed_by(strictness) {
-            return Err(Error::Keys(Box::new(problems)));
-        }
-        let unusable = problems.unusable();
-        let mut by_file: BTreeMap<usize, Vec<Transfer>> = BTreeMap::new();
-        let mut target_bytes = 0;
-        for (target, wanted) in wanted.iter().enumerate() {
-            if unusable.contains(wanted.name.as_str()) {
-                continue;
-            }
-            for (file, transfer) in transfers(source, target, wanted)? {
-                target_bytes += transfer.runs.len_bytes() as u64;
-                by_file.entry(file).or_default().push(transfer);
-            }
-        }
-        let files = open_files(source, by_file)?;
-        let cost = cost(&files, target_bytes);
+        let problems = compare(source, wanted, strictness)?;
+        let usable = problems.usable(wanted);
+        let routes = Routes::new(source, usable.map(|target| (target, &wanted[target])))?;
+        let files = open_files(source, routes.by_file)?;
+        let cost = cost(&files, routes.target_bytes);
         Ok(Self {
             files,
             problems,
@@ -140,8 +163,20 @@ impl LoadPlan {
     }
 }
 
-/// Lists everything that does not fit.
-fn compare(source: &dyn Source, wanted: &[Wanted]) -> KeyProblems {
+/// Lists everything that does not fit, as an error if `strictness` does not allow it.
+pub(crate) fn compare(
+    source: &dyn Source,
+    wanted: &[Wanted],
+    strictness: &Strictness,
+) -> Result<KeyProblems, Error> {
+    let problems = differences(source, wanted);
+    match problems.allowed_by(strictness) {
+        true => Ok(problems),
+        false => Err(Error::Keys(Box::new(problems))),
+    }
+}
+
+fn differences(source: &dyn Source, wanted: &[Wanted]) -> KeyProblems {
     let mut problems = KeyProblems::default();
     let mut seen = HashSet::new();
     for want in wanted.iter().filter(|want| seen.insert(want.name.as_str())) {
@@ -170,6 +205,12 @@ fn compare(source: &dyn Source, wanted: &[Wanted]) -> KeyProblems {
 }
 
 impl KeyProblems {
+    /// The indices of those of `wanted` that can be loaded.
+    pub(crate) fn usable(&self, wanted: &[Wanted]) -> impl Iterator<Item = usize> {
+        let unusable = self.unusable();
+        (0..wanted.len()).filter(move |index| !unusable.contains(wanted[*index].name.as_str()))
+    }
+
     fn unusable(&self) -> HashSet<&str> {
         let missing = self.missing.iter().map(|missing| missing.name.as_str());
         let mismatched = self
@@ -177,6 +218,31 @@ impl KeyProblems {
             .iter()
             .map(|mismatch| mismatch.name.as_str());
         missing.chain(mismatched).collect()
+    }
+}
+
+/// The copies that fill targets, by file. Source offsets count from the start of the data.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    pub(crate) by_file: BTreeMap<usize, Vec<Transfer>>,
+    /// The bytes of all copies.
+    pub(crate) target_bytes: u64,
+}
+
+impl Routes {
+    /// Finds what fills each of `wanted`, which come with the numbers of their targets.
+    pub(crate) fn new<'a>(
+        source: &dyn Source,
+        wanted: impl Iterator<Item = (usize, &'a Wanted)>,
+    ) -> Result<Self, Error> {
+        let mut routes = Self::default();
+        for (target, wanted) in wanted {
+            for (file, transfer) in transfers(source, target, wanted)? {
+                routes.target_bytes += transfer.runs.len_bytes() as u64;
+                routes.by_file.entry(file).or_default().push(transfer);
+            }
+        }
+        Ok(routes)
     }
 }
 
@@ -235,29 +301,22 @@ fn take(
 }
 
 /// Opens the files, makes offsets absolute, and cuts what is needed into reads.
-fn open_files(
+pub(crate) fn open_files(
     source: &dyn Source,
     by_file: BTreeMap<usize, Vec<Transfer>>,
 ) -> Result<Vec<FilePlan>, Error> {
     let mut files = Vec::with_capacity(by_file.len());
     for (file, transfers) in by_file {
         let file = source.open_file(file)?;
-        let start = file.data_start;
-        let transfers: Vec<Transfer> = transfers
-            .into_iter()
-            .map(|transfer| transfer.moved(start))
-            .collect();
-        let chunks = ranges::chunks(&transfers, file.reader.len());
-        files.push(FilePlan {
-            file,
-            transfers,
-            chunks,
-        });
+        let mut plan = FilePlan::new(file, transfers);
+        plan.chunks = ranges::chunks(&plan.transfers, plan.file.reader.len());
+        files.push(plan);
     }
     Ok(files)
 }
 
-fn cost(files: &[FilePlan], target_bytes: u64) -> LoadCost {
+/// What reading all chunks of `files` costs.
+pub(crate) fn cost(files: &[FilePlan], target_bytes: u64) -> LoadCost {
     let spans: u64 = files
         .iter()
         .map(|plan| ranges::span_bytes(&plan.transfers))

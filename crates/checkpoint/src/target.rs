@@ -75,6 +75,11 @@ impl Wanted {
         }
     }
 
+    /// What `rank` asks for if it asks for the same tensor.
+    pub(crate) fn of_rank(&self, rank: usize) -> Self {
+        Self::new(&self.name, &self.spec, rank)
+    }
+
     /// The boxes of the tensor this target holds, and where they lie in its memory.
     pub(crate) fn boxes(&self) -> Vec<LocalBox> {
         let shape = self.spec.local_shape(self.rank).unwrap_or_default();

@@ -21,14 +21,20 @@
 //! ```
 //!
 //! [`Local`] is a folder of a file system, [`Memory`] a map; [`open`] finds the store for an address.
+//! [`Exchange`] is no store: processes of one machine hand each other bytes there that need not last.
 
 mod buffer;
 mod coverage;
 mod error;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "members of an exchange meet in files"
+)]
+mod exchange;
 mod key;
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is the one module that touches files"
+    reason = "this is the one store that touches files"
 )]
 mod local;
 mod memory;
@@ -39,6 +45,7 @@ mod url;
 
 pub use buffer::{ALIGNMENT, AlignedBuffer};
 pub use error::Error;
+pub use exchange::Exchange;
 pub use key::{MAX_KEY_BYTES, MAX_SEGMENT_BYTES};
 pub use local::{Local, LocalOptions};
 pub use memory::Memory;

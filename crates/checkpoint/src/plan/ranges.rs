@@ -32,30 +32,34 @@ impl Chunk {
             })
             .collect()
     }
+
+    /// Cuts `span` of a file into chunks of at most `len` bytes that no transfer meets yet.
+    pub(crate) fn cut(span: &Range<usize>, len: usize) -> impl Iterator<Item = Chunk> {
+        let end = span.end;
+        span.clone().step_by(len).map(move |offset| Chunk {
+            offset: offset as u64,
+            len: len.min(end - offset),
+            transfers: Vec::new(),
+        })
+    }
 }
 
 /// Cuts everything the transfers need of a file of `file_len` bytes into reads of whole blocks, in file order.
 pub(super) fn chunks(transfers: &[Transfer], file_len: u64) -> Vec<Chunk> {
-    let file_len = usize::try_from(file_len).unwrap_or(usize::MAX);
-    let blocks = |span: Range<usize>| {
-        let begin = span.start / BLOCK_BYTES * BLOCK_BYTES;
-        begin..span.end.next_multiple_of(BLOCK_BYTES).min(file_len)
-    };
-    let mut chunks = Vec::new();
-    for span in merged(transfers, blocks) {
-        let mut offset = span.start;
-        while offset < span.end {
-            let len = CHUNK_BYTES.min(span.end - offset);
-            chunks.push(Chunk {
-                offset: offset as u64,
-                len,
-                transfers: Vec::new(),
-            });
-            offset += len;
-        }
-    }
+    let spans = blocks(transfers, file_len);
+    let cut = spans.iter().flat_map(|span| Chunk::cut(span, CHUNK_BYTES));
+    let mut chunks = cut.collect::<Vec<_>>();
     attach(transfers, &mut chunks);
     chunks
+}
+
+/// The blocks that the transfers touch, as stretches in file order.
+pub(super) fn blocks(transfers: &[Transfer], file_len: u64) -> Vec<Range<usize>> {
+    let file_len = usize::try_from(file_len).unwrap_or(usize::MAX);
+    merged(transfers, |span| {
+        let begin = span.start / BLOCK_BYTES * BLOCK_BYTES;
+        begin..span.end.next_multiple_of(BLOCK_BYTES).min(file_len)
+    })
 }
 
 /// The bytes between the first and last byte of every dense stretch the transfers need, each counted once.
@@ -112,7 +116,7 @@ fn spans(runs: &Runs) -> Vec<Range<usize>> {
 }
 
 /// Notes for every chunk which transfers meet it.
-fn attach(transfers: &[Transfer], chunks: &mut [Chunk]) {
+pub(super) fn attach(transfers: &[Transfer], chunks: &mut [Chunk]) {
     for (index, transfer) in transfers.iter().enumerate() {
         for span in spans(&transfer.runs) {
             let first = chunks

@@ -11,3 +11,4 @@ mod race;
 mod retention;
 mod rewrite;
 mod roundtrip;
+mod together;

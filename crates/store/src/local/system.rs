@@ -11,7 +11,7 @@ use rustix::io::Errno;
 /// How many bytes this user can still write at `path`, which need not exist yet.
 ///
 /// File systems without a size of their own do not know.
-pub(super) fn available_bytes(path: &Path) -> io::Result<Option<u64>> {
+pub(crate) fn available_bytes(path: &Path) -> io::Result<Option<u64>> {
     for place in path.ancestors() {
         match rustix::fs::statvfs(place) {
             Ok(found) if found.f_blocks == 0 => return Ok(None),
@@ -21,6 +21,12 @@ pub(super) fn available_bytes(path: &Path) -> io::Result<Option<u64>> {
         }
     }
     Err(io::ErrorKind::NotFound.into())
+}
+
+/// How many bytes the file system at `path` holds, used or not.
+pub(crate) fn total_bytes(path: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_blocks.saturating_mul(found.f_frsize))
 }
 
 /// Gives an empty file its final length, and its space where the file system can reserve it.
@@ -57,7 +63,7 @@ pub(super) fn is_unsupported(error: &io::Error) -> bool {
 /// Moves `source` to `target` in one step, replacing nothing.
 ///
 /// Where the file system has no such rename (NFS), a hard link does the same in two steps.
-pub(super) fn rename_new(source: &Path, target: &Path) -> io::Result<()> {
+pub(crate) fn rename_new(source: &Path, target: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, source, CWD, target, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_new(source, target),
         other => Ok(other?),
