@@ -3,8 +3,10 @@
 mod deal;
 mod fill;
 mod meeting;
+mod note;
 mod parcel;
 mod together;
+mod watch;
 
 use crate::Error;
 use crate::error::list;

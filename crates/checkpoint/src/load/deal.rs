@@ -251,10 +251,10 @@ fn dealt(files: Vec<Vec<Segment>>, peers: usize) -> Vec<Vec<Cut>> {
     files.into_iter().map(&mut deal_file).collect()
 }
 
-/// The bytes handed over at once: a few for each peer even of a small load, and never more than there is memory for.
+/// The bytes handed over at once: even of a small load each peer reads several times, and it is never more than there is memory for.
 fn shared_len(shared_bytes: usize, peers: usize) -> usize {
     let most = shared_len_limit(peers);
-    let fair = shared_bytes / (4 * peers);
+    let fair = shared_bytes / (16 * peers);
     fair.next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, most)
 }
 

@@ -3,67 +3,35 @@
 //! A reader puts a parcel in one of its slots and says so in its note. Those it is for take it and say so in theirs, and then the
 //! slot is free for the next. Who finishes waits for the others; who fails says why; who dies loses its lock and is found out.
 
-use super::deal::{MAX_EXCHANGE_BYTES, Members, shared_len_limit};
+use super::deal::{MAX_EXCHANGE_BYTES, shared_len_limit};
+use super::note::{Note, Outcome, Part};
+use super::watch::{Pause, Watch};
 use crate::Error;
 use crate::checksum::{crc32c, sha256_hex};
-use crate::commit::chain;
 use crate::error::StoreContext;
 use crate::peers::Peers;
 use cairn_store::Exchange;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often, at least, a process shows that it is getting on.
 const BEAT: Duration = Duration::from_secs(1);
-/// How often the locks of the others are looked at.
-const LIFE_CHECK: Duration = Duration::from_millis(20);
-/// The first and the longest pause between two looks at the notes.
-const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
-
-/// What a process says.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Note {
-    /// What it loads, by group, once it knows.
-    groups: Option<BTreeMap<u64, u64>>,
-    /// What lies in each of its slots.
-    slots: Vec<Vec<Part>>,
-    /// How many parts it has taken from each peer.
-    taken: Vec<u64>,
-    /// The bytes it has read: a sign of life.
-    read_bytes: u64,
-    outcome: Option<Outcome>,
-}
-
-/// One peer's part of a parcel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Part {
-    pub(crate) peer: usize,
-    /// Counts the parts from this sender to this peer.
-    pub(crate) number: u64,
-    pub(crate) offset: u64,
-    pub(crate) len: usize,
-    pub(crate) crc: u32,
-    pub(crate) whole: bool,
-}
-
-/// How a load ended for a process, or why it cannot end well.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-enum Outcome {
-    Finished,
-    Damaged { file: String, reason: String },
-    Lost { rank: usize, reason: String },
-    Failed { rank: usize, message: String },
-}
 
 /// A process among those that load together.
 pub(crate) struct Meeting<'a> {
-    exchange: Exchange,
-    peers: &'a Peers,
+    pub(super) exchange: Exchange,
+    pub(super) peers: &'a Peers,
     slot_bytes: usize,
-    said: Mutex<(Note, Instant)>,
+    said: Mutex<Said>,
+}
+
+/// What this process has said.
+struct Said {
+    note: Note,
+    when: Instant,
+    /// The parcel in each slot.
+    parcels: Vec<Option<usize>>,
 }
 
 impl<'a> Meeting<'a> {
@@ -86,7 +54,11 @@ impl<'a> Meeting<'a> {
             exchange,
             peers,
             slot_bytes,
-            said: Mutex::new((note, Instant::now())),
+            said: Mutex::new(Said {
+                parcels: vec![None; note.slots.len()],
+                note,
+                when: Instant::now(),
+            }),
         })
     }
 
@@ -102,21 +74,28 @@ impl<'a> Meeting<'a> {
 
     /// Says that this process has read `len` bytes more.
     pub(crate) fn beat(&self, len: usize) -> Result<(), Error> {
-        let (note, posted) = &mut *self.lock();
-        note.read_bytes += len as u64;
-        match posted.elapsed() > BEAT {
-            true => self.post(note, posted),
+        let mut said = self.lock();
+        said.note.read_bytes += len as u64;
+        match said.when.elapsed() > BEAT {
+            true => self.post(&mut said),
             false => Ok(()),
         }
     }
 
-    /// Whether all parts of the parcel before in the slot of parcel `number` were taken.
+    /// Whether the slot of parcel `number` is free: the parcel before it in that slot was posted, and everyone took its part.
     pub(crate) fn is_free(&self, number: usize, watches: &mut [Watch]) -> Result<bool, Error> {
-        let slot = self.slot(number);
-        let parts = self.lock().0.slots[slot].clone();
+        let parts = {
+            let said = self.lock();
+            let slot = number % said.parcels.len();
+            if said.parcels[slot] != number.checked_sub(said.parcels.len()) {
+                return Ok(false);
+            }
+            said.note.slots[slot].clone()
+        };
         for part in parts {
-            watches[part.peer].look(self)?;
-            let taken = watches[part.peer].note.taken.get(self.peers.index);
+            let watch = &mut watches[part.peer];
+            watch.look(self)?;
+            let taken = watch.note.taken.get(self.peers.index);
             if taken.is_none_or(|taken| *taken <= part.number) {
                 return Ok(false);
             }
@@ -131,17 +110,17 @@ impl<'a> Meeting<'a> {
         mut parts: Vec<Part>,
         parcel: &[u8],
     ) -> Result<(), Error> {
-        let slot = self.slot(number);
+        let slot = number % self.lock().parcels.len();
         let begin = (slot * self.slot_bytes) as u64;
         let sent = self.exchange.write_at(begin, parcel);
         sent.doing(|| format!("hand over {} bytes", parcel.len()))?;
         for part in &mut parts {
             part.offset += begin;
         }
-        self.say(|note| {
-            note.slots[slot] = parts;
-            note.read_bytes += parcel.len() as u64;
-        })
+        let mut said = self.lock();
+        said.note.slots[slot] = parts;
+        said.parcels[slot] = Some(number);
+        self.post(&mut said)
     }
 
     /// Part `number` from the watched peer, if it is there.
@@ -189,7 +168,8 @@ impl<'a> Meeting<'a> {
         match &result {
             Ok(_) => self.exchange.remove(),
             Err(error) => {
-                let outcome = outcome(error, self.peers);
+                let rank = self.peers.ranks[self.peers.index];
+                let outcome = Outcome::of(error, rank);
                 // The others find out by the lock if this cannot be said.
                 let _ = self.say(|note| note.outcome = Some(outcome));
                 if self.is_last() {
@@ -216,7 +196,7 @@ impl<'a> Meeting<'a> {
     }
 
     /// Whether somebody has seen that everyone finished, and cleared the place.
-    fn is_over(&self) -> Result<bool, Error> {
+    pub(super) fn is_over(&self) -> Result<bool, Error> {
         let own = self.exchange.note(self.peers.index);
         Ok(own.doing(|| "look at the notes".into())?.is_none())
     }
@@ -239,175 +219,25 @@ impl<'a> Meeting<'a> {
         (0..self.peers.ranks.len()).map(Watch::new).collect()
     }
 
-    fn slot(&self, number: usize) -> usize {
-        number % self.lock().0.slots.len()
-    }
-
     fn say(&self, change: impl FnOnce(&mut Note)) -> Result<(), Error> {
-        let (note, posted) = &mut *self.lock();
-        change(note);
-        self.post(note, posted)
+        let mut said = self.lock();
+        change(&mut said.note);
+        self.post(&mut said)
     }
 
-    fn post(&self, note: &Note, posted: &mut Instant) -> Result<(), Error> {
-        *posted = Instant::now();
-        let text = serde_json::to_vec(note).expect("a note is plain data");
+    fn post(&self, said: &mut Said) -> Result<(), Error> {
+        said.when = Instant::now();
+        let text = serde_json::to_vec(&said.note).expect("a note is plain data");
         let post = self.exchange.post(&text);
         post.doing(|| "tell the other processes".into())
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Note, Instant)> {
+    /// What this process loads, by group, once it knows.
+    pub(super) fn groups(&self) -> Option<BTreeMap<u64, u64>> {
+        self.lock().note.groups.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Follows one peer for as long as something is expected of it.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    pub(crate) member: usize,
-    note: Note,
-    text: Option<Vec<u8>>,
-    changed: Instant,
-    checked: Instant,
-}
-
-impl Watch {
-    fn new(member: usize) -> Self {
-        Self {
-            member,
-            note: Note::default(),
-            text: None,
-            changed: Instant::now(),
-            checked: Instant::now(),
-        }
-    }
-
-    /// Starts to count the peer's silence from now on.
-    pub(crate) fn restart(&mut self) {
-        self.changed = Instant::now();
-    }
-
-    /// Reads the peer's note. Fails if the peer has, if it loads something else, or if it is dead or silent for too long.
-    fn look(&mut self, meeting: &Meeting) -> Result<(), Error> {
-        if self.refresh(meeting)? {
-            return Ok(());
-        }
-        if self.text.is_some() && self.checked.elapsed() > LIFE_CHECK {
-            self.checked = Instant::now();
-            // Before it died it may have said more.
-            let is_dead = !meeting.exchange.is_alive(self.member) && !self.refresh(meeting)?;
-            let done = self.note.outcome == Some(Outcome::Finished) || meeting.is_over()?;
-            if is_dead && !done {
-                return Err(self.lost(meeting, "it ended before the load did".into()));
-            }
-        }
-        let silence = self.changed.elapsed();
-        if silence > meeting.peers.timeout {
-            let what = self.text.as_ref().map_or("did not come", |_| "was silent");
-            let reason = format!("it {what} for {:.1} s", silence.as_secs_f64());
-            return Err(self.lost(meeting, reason));
-        }
-        Ok(())
-    }
-
-    /// Reads the note and returns whether it has changed.
-    fn refresh(&mut self, meeting: &Meeting) -> Result<bool, Error> {
-        let text = meeting.exchange.note(self.member);
-        let text = text.doing(|| "look at the notes".into())?;
-        if text.is_none() || text == self.text {
-            return Ok(false);
-        }
-        let note: Note = text
-            .as_ref()
-            .and_then(|text| serde_json::from_slice(text).ok())
-            .ok_or_else(|| meeting.broken(self.member, "its note cannot be read"))?;
-        (self.note, self.text) = (note, text);
-        self.changed = Instant::now();
-        let rank = meeting.peers.ranks[self.member];
-        if let Some(error) = self.note.outcome.clone().and_then(Outcome::into_error) {
-            return Err(error);
-        }
-        let theirs = &self.note.groups;
-        let ours = &meeting.lock().0.groups;
-        match (ours, theirs) {
-            (Some(ours), Some(theirs))
-                if !agree(ours, theirs, meeting.peers.index, self.member) =>
-            {
-                Err(Error::PeersDisagree { rank })
-            }
-            _ => Ok(true),
-        }
-    }
-
-    fn lost(&self, meeting: &Meeting, reason: String) -> Error {
-        let rank = meeting.peers.ranks[self.member];
-        Error::PeerLost { rank, reason }
-    }
-}
-
-/// Whether two peers load the same in every group that both are in.
-fn agree(ours: &BTreeMap<u64, u64>, theirs: &BTreeMap<u64, u64>, us: usize, them: usize) -> bool {
-    let common = |groups: &BTreeMap<u64, u64>| -> BTreeMap<u64, u64> {
-        let both = |members| Members(members).contains(us) && Members(members).contains(them);
-        let groups = groups.iter().filter(|(members, _)| both(**members));
-        groups.map(|(members, hash)| (*members, *hash)).collect()
-    };
-    common(ours) == common(theirs)
-}
-
-/// What to tell the others about an error, so that they can report the same.
-fn outcome(error: &Error, peers: &Peers) -> Outcome {
-    match error {
-        Error::Damaged { file, reason } => Outcome::Damaged {
-            file: file.clone(),
-            reason: reason.clone(),
-        },
-        Error::Store {
-            source: cairn_store::Error::NotFound { key } | cairn_store::Error::Truncated { key, .. },
-            ..
-        } => Outcome::Damaged {
-            file: key.clone(),
-            reason: chain(error),
-        },
-        Error::PeerLost { rank, reason } => Outcome::Lost {
-            rank: *rank,
-            reason: reason.clone(),
-        },
-        Error::PeerFailed { rank, message } => Outcome::Failed {
-            rank: *rank,
-            message: message.clone(),
-        },
-        error => Outcome::Failed {
-            rank: peers.rank().unwrap_or_default(),
-            message: chain(error),
-        },
-    }
-}
-
-impl Outcome {
-    fn into_error(self) -> Option<Error> {
-        match self {
-            Outcome::Finished => None,
-            Outcome::Damaged { file, reason } => Some(Error::Damaged { file, reason }),
-            Outcome::Lost { rank, reason } => Some(Error::PeerLost { rank, reason }),
-            Outcome::Failed { rank, message } => Some(Error::PeerFailed { rank, message }),
-        }
-    }
-}
-
-/// A pause that grows while nothing happens.
-#[derive(Debug)]
-pub(crate) struct Pause(Duration);
-
-impl Default for Pause {
-    fn default() -> Self {
-        Self(PAUSES.0)
-    }
-}
-
-impl Pause {
-    pub(crate) fn sleep(&mut self) {
-        thread::sleep(self.0);
-        self.0 = (2 * self.0).min(PAUSES.1);
     }
 }

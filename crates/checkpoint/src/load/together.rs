@@ -2,8 +2,10 @@
 
 use super::deal::{Deal, Share};
 use super::fill::{Filling, View};
-use super::meeting::{Meeting, Part, Pause, Watch};
+use super::meeting::Meeting;
+use super::note::Part;
 use super::parcel::{Needed, Parcel};
+use super::watch::{Pause, Watch};
 use super::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, Workers, chunks_of};
 use crate::Error;
 use crate::checksum::crc32c;

@@ -205,6 +205,30 @@ fn peers_may_be_any_ranks_in_any_order() {
 }
 
 #[test]
+fn a_slow_read_does_not_upset_the_order_of_parcels() {
+    let (model, store) = saved("dp=4", "f32[4096@dp, 1000]");
+    let target = one("w", spec("tp=4", "f32[4096, 1000@tp]"));
+    let slow = Arc::new(FlakyStore::new(copy_of(store.as_ref())));
+    for nth in [2, 7] {
+        let pause = Fault::Stall(Duration::from_millis(300));
+        slow.add(
+            Rule::new([Operation::Read], pause)
+                .on("safetensors")
+                .nth(nth),
+        );
+    }
+    let place = Place::new();
+    // There are twice as many parcels as slots, and the slow one is overtaken by the next one for its slot.
+    let peers = place.peers(&[0, 1, 2, 3]);
+    let stores = [slow, store.clone(), store.clone(), store];
+    let loaded = load_from(&stores, &target, &peers);
+    for (rank, loaded) in loaded.into_iter().enumerate() {
+        let (_, local) = loaded.unwrap();
+        assert!(local["w"] == cut(&target["w"], rank, &model.whole["w"]));
+    }
+}
+
+#[test]
 fn stages_of_a_pipeline_load_beside_each_other() {
     let store = memory();
     let specs: Specs = [
