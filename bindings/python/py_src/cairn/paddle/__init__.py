@@ -12,6 +12,8 @@
 | ``nn.Layer`` | its parameters and persistable buffers, by structured name |
 | ``optimizer.Optimizer`` | ``state.<structured name>.moment1_0`` … ``master_weight``, and the learning rate |
 | ``lr.LRScheduler``, ``amp.GradScaler`` | their ``state_dict`` |
+
+:func:`export_unified` writes a checkpoint as a folder that Paddle's trainers resume from.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from __future__ import annotations
 from .._part import Context, Node
 from . import _layers, _optimizers
 from ._tensors import is_tensor, part
+from ._unified import export_unified
 
-__all__ = ["is_tensor", "node", "part"]
+__all__ = ["export_unified", "is_tensor", "node", "part"]
 
 
 def node(value: object, path: str, context: Context) -> Node | None:
