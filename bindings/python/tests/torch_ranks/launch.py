@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # What DTensors and optimizers import when they are first used: here once, instead of in every rank.
 import torch.distributed as dist
 
 TIMEOUT_S = 60

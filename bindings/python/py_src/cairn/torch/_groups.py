@@ -27,21 +27,23 @@ def written_groups(optimizer: Any, names: dict[int, str], path: str) -> list[dic
 
 
 def matched_groups(groups: list[dict[str, Any]], path: str, context: Context) -> list[dict[str, Any]]:
-    """For each of the optimizer's groups the stored hyperparameters of the group with the same parameters.
+    """For each of the optimizer's groups the stored hyperparameters of its parameters.
 
     Raises:
         KeyMismatch: if parameters are grouped otherwise, and the load is strict.
     """
     stored = [group for found in stored_values_at(path, "param_groups", context) for group in found]
-    by_name = {name: place for place, group in enumerate(stored) for name in group["params"]}
+    places: dict[str, set[int]] = {}
+    for place, group in enumerate(stored):
+        for name in group["params"]:
+            places.setdefault(name, set()).add(place)
     matched, problems = [], []
     for place, group in enumerate(groups):
-        found = {by_name.get(name) for name in group["params"]}
-        only = next(iter(found)) if len(found) == 1 else None
-        left = set(stored[only]["params"]).difference(group["params"]) if only is not None else set()
-        if stored and (only is None or (left and context.strict is True)) and found:
-            problems.append(_difference(place, group, stored, found, left))
-        matched.append({} if only is None else {key: value for key, value in stored[only].items() if key != "params"})
+        chosen = [stored[found] for found in _chosen(group["params"], places)]
+        problem = _problem(group["params"], chosen, places, context.strict is True)
+        if problem is not None and stored:
+            problems.append(f"group {place} {problem}")
+        matched.append({} if problem is not None or not chosen else _hyperparameters(chosen[0]))
     if problems and context.strict is not False:
         raise KeyMismatch(
             f"`{path}` groups its parameters otherwise than the checkpoint:" + "".join(f"\n  {it}" for it in problems),
@@ -50,21 +52,33 @@ def matched_groups(groups: list[dict[str, Any]], path: str, context: Context) ->
     return matched
 
 
+def _chosen(names: list[str], places: dict[str, set[int]]) -> list[int]:
+    """The stored group that has all of ``names``; if there is none, one for each of them (ranks that differ have their own)."""
+    found = [places[name] for name in names if name in places]
+    common = set.intersection(*found) if found else set()
+    return [min(common)] if common else sorted({min(one) for one in found})
+
+
+def _problem(names: list[str], chosen: list[dict[str, Any]], places: dict[str, set[int]], is_exact: bool) -> str | None:
+    """Why the stored groups cannot speak for a group, with one name as evidence."""
+    strangers = [name for name in names if name not in places]
+    if strangers:
+        return f"has `{strangers[0]}`, which is in no stored group"
+    if any(_hyperparameters(group) != _hyperparameters(chosen[0]) for group in chosen):
+        return f"has the parameters of {len(chosen)} stored groups, which are not alike"
+    left = {name for group in chosen for name in group["params"]}.difference(names) if is_exact else set()
+    return f"lacks `{min(left)}`, which was stored with its parameters" if left else None
+
+
+def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in _PARAMETERS}
+
+
 def restore_groups(optimizer: Any, matched: list[dict[str, Any]]) -> None:
     """Gives every group the hyperparameters it was stored with."""
     for group, stored in zip(optimizer.param_groups, matched, strict=True):
         for key, value in stored.items():
             group[key] = _put_back(group.get(key), value)
-
-
-def _difference(place: int, group: dict[str, Any], stored: list[dict[str, Any]], found: set[int | None], left: set[str]) -> str:
-    """One group's trouble, with one name as evidence."""
-    if left:
-        return f"group {place} lacks `{min(left)}`, which was stored with its parameters"
-    strangers = [name for name in group["params"] if not any(name in other["params"] for other in stored)]
-    if strangers:
-        return f"group {place} has `{strangers[0]}`, which is in no stored group"
-    return f"the parameters of group {place} were stored in {len(found)} groups"
 
 
 def _plain(value: Any, path: str) -> Any:
