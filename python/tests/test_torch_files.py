@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
+from torch.distributed.checkpoint import format_utils
 
 from programs.save_with_torch import whole_tensors
 
@@ -251,3 +252,35 @@ def test_a_hostile_value_in_a_folder_is_only_noted(cairn, tmp_path):
     dcp.save(state | {"odd": argparse.ArgumentError}, checkpoint_id=tmp_path / "folder", no_dist=True)
     values = cairn.json("inspect", tmp_path / "folder")["values"]
     assert values == {"value": [1], "odd": {"$opaque": "argparse.ArgumentError"}}
+
+
+def test_stock_torch_loads_what_was_exported(cairn, tmp_path):
+    state = random_state()
+    values = {"big": 2**70, "bytes": b"\x00\xff", "betas": (1, 2.5), "names": {"a", "b"}, "array": np.arange(6.0).reshape(2, 3)}
+    torch.save(state | {"values": values}, tmp_path / "state.pt")
+    run_of_one = tmp_path / "run"
+    cairn.run("reshard", tmp_path / "state.pt", run_of_one, "--mesh", "dp=2")
+    for source, size in [(tmp_path / "state.pt", "5GB"), (run_of_one, "100")]:
+        target = tmp_path / f"dcp-{size}"
+        report = cairn.json("convert", source, target, "--to", "dcp", "--shard-size", size)
+        assert (len(report["files"]) > 1) == (size == "100")
+        tensors = flat_tensors(state)
+        loaded = {name: torch.zeros_like(tensor.contiguous()) for name, tensor in tensors.items()}
+        loaded |= {"step": 0, "values": None, "settings": {}}
+        dcp.load(loaded, checkpoint_id=target, no_dist=True)
+        for name, tensor in tensors.items():
+            assert torch.equal(bits(loaded[name]), bits(tensor)), name
+        assert loaded["step"] == 7 and loaded["settings"] == state["settings"]
+        assert np.array_equal(loaded["values"].pop("array"), values["array"])
+        assert loaded["values"] == {name: value for name, value in values.items() if name != "array"}
+        assert_holds(cairn, target, tensors, tmp_path)
+
+
+def test_torch_turns_an_exported_folder_into_a_file(cairn, tmp_path):
+    tensors = {"model.w": torch.randn(4, 3), "model.b": torch.randn(3)}
+    torch.save(tensors, tmp_path / "state.pt")
+    cairn.run("convert", tmp_path / "state.pt", tmp_path / "dcp", "--to", "dcp")
+    format_utils.dcp_to_torch_save(tmp_path / "dcp", tmp_path / "back.pt")
+    back = torch.load(tmp_path / "back.pt")
+    assert back.keys() == tensors.keys()
+    assert all(torch.equal(back[name], tensor) for name, tensor in tensors.items())

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | learn which rank this is | [`World::from_env`], [`Launch`] |
 //! | describe what a rank holds | [`State`], with a [`TensorSpec`](cairn_sharding::TensorSpec) for each tensor |
+//! | save it again and again | [`Outline`], made by [`State::outline`] |
 //! | save it in the background | [`Checkpointer::save`] → [`Saving`] |
 //! | open what is committed | [`Checkpointer::latest`], [`Checkpointer::open`] → [`Checkpoint`] |
 //! | load any part, on any layout | [`Target`], [`Checkpoint::load`] |
@@ -73,8 +74,8 @@ pub use peers::{MAX_PEERS, Peers};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{
-    ExportReport, NewCheckpoint, PlannedFile, RewriteOptions, RewriteReport, export_hf, plan_hf,
-    rewrite,
+    DcpContents, ExportReport, NewCheckpoint, PlannedFile, RewriteOptions, RewriteReport,
+    export_dcp, export_hf, plan_dcp, plan_hf, rewrite,
 };
 pub use rules::{ShardRule, ShardRules, UnusedRule};
 pub use run::all_steps;
@@ -83,7 +84,7 @@ pub use save_plan::{PlannedWriter, SavePlan};
 pub use saving::{SaveReport, Saving};
 pub use scope::Scope;
 pub use source::{ModelSource, Source, SourceFile, StoredPiece, StoredTensor};
-pub use state::{MAX_NAME_BYTES, State};
+pub use state::{MAX_NAME_BYTES, Outline, State};
 pub use survey::{StepState, survey};
 pub use target::{Target, Wanted};
 pub use verify::{Unfinished, VerifyReport, finish, unfinished, verify};

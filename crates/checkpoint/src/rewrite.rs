@@ -1,10 +1,12 @@
-//! Streams tensors from any source into new files: another layout of a checkpoint, or a Hugging Face folder.
+//! Streams tensors from any source into new files: another layout of a checkpoint, a Hugging Face folder, or one that
+//! torch loads.
 //!
 //! All files of a group are filled in step, chunk by chunk. Files list their tensors in the same order, so what one
 //! file's chunk needs of a stored row, another's needs at the same time, and each stored byte is read about once.
 
 mod cache;
 mod checkpoint;
+mod dcp;
 mod hf;
 
 use crate::Error;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub use checkpoint::{NewCheckpoint, RewriteReport, rewrite};
+pub use dcp::{DcpContents, export_dcp, plan_dcp};
 pub use hf::{ExportReport, PlannedFile, export_hf, plan_hf};
 
 /// What can be chosen for a rewrite.
@@ -54,8 +57,16 @@ const WINDOW_CHUNKS: usize = 8;
 /// A file to be written.
 struct OutputFile {
     key: String,
-    image: Image,
+    len: u64,
+    /// What is known beforehand: headers, and everything else that is no tensor's data, in order.
+    frames: Vec<Frame>,
     items: Vec<OutputItem>,
+}
+
+/// Bytes that lie at `begin` in an output file.
+struct Frame {
+    begin: u64,
+    bytes: Vec<u8>,
 }
 
 /// A piece of a tensor in an output file.
@@ -89,10 +100,10 @@ fn write_files(
             .map(|file| {
                 let (store, key) = (store.clone(), file.key.clone());
                 let progress = options.progress.clone();
-                FileWriter::start(store, key, file.image.len, pool.clone(), progress)
+                FileWriter::start(store, key, file.len, pool.clone(), progress)
             })
             .collect();
-        let last = files.iter().map(|file| chunk_count(file.image.len)).max();
+        let last = files.iter().map(|file| chunk_count(file.len)).max();
         for first in (0..last.unwrap_or(0)).step_by(window) {
             fill_window(
                 &source,
@@ -123,7 +134,7 @@ fn fill_window(
     let mut filled: Vec<(usize, usize, usize, AlignedBuffer)> = Vec::new();
     for (file, output) in files.iter().enumerate() {
         for index in window.clone() {
-            if let Some(len) = chunk_len(index, output.image.len) {
+            if let Some(len) = chunk_len(index, output.len) {
                 filled.push((file, index, len, pool.take()));
             }
         }
@@ -137,7 +148,7 @@ fn fill_window(
     for (file, index, len, buffer) in &mut filled {
         let offset = *index as u64 * CHUNK_BYTES as u64;
         let out = &mut buffer[..*len];
-        files[*file].image.fill_header(offset, out);
+        files[*file].fill_frames(offset, out);
         for (item, begin, bytes) in files[*file].items_in(offset, out) {
             if item.is_whole_elements(begin, bytes.len()) {
                 targets.push(item.target(begin, bytes)?);
@@ -157,7 +168,36 @@ fn fill_window(
     Ok(())
 }
 
+impl Frame {
+    /// The header of a safetensors file.
+    fn header(image: Image) -> Self {
+        Self {
+            begin: 0,
+            bytes: image.header,
+        }
+    }
+}
+
 impl OutputFile {
+    /// Copies the parts of frames that lie in `out`, the bytes of the file from `offset` on.
+    fn fill_frames(&self, offset: u64, out: &mut [u8]) {
+        let end = offset + out.len() as u64;
+        let frame_end = |frame: &Frame| frame.begin + frame.bytes.len() as u64;
+        let first = self
+            .frames
+            .partition_point(|frame| frame_end(frame) <= offset);
+        for frame in self.frames[first..]
+            .iter()
+            .take_while(|frame| frame.begin < end)
+        {
+            let (begin, stop) = (frame.begin.max(offset), frame_end(frame).min(end));
+            let [to, from] = [offset, frame.begin]
+                .map(|base| usize::try_from(begin - base).expect("inside a frame in memory"));
+            let len = usize::try_from(stop - begin).expect("inside a chunk");
+            out[to..to + len].copy_from_slice(&frame.bytes[from..from + len]);
+        }
+    }
+
     /// Splits `out`, the bytes of the file from `offset` on, by item: each with where in it the bytes begin.
     fn items_in<'a>(
         &self,

@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Write a checkpoint or model again, laid out for another mesh
     Reshard(Reshard),
-    /// Write a checkpoint as a Hugging Face model
+    /// Write a checkpoint as a Hugging Face model, or for torch
     Convert(Convert),
     /// Show what a save, a load or a move would do
     #[command(subcommand)]

@@ -10,6 +10,7 @@
 //! Chunks of torch archives are found when they are loaded: opening reads `.metadata`, one look into every file, and the
 //! plain values. A value that names what plain data has no need of becomes `{"$opaque": "module.Class"}`.
 
+mod encode;
 mod metadata;
 mod place;
 mod values;
@@ -19,6 +20,8 @@ use crate::{Error, join};
 use cairn_store::{ObjectMeta, Store};
 use metadata::Metadata;
 use std::collections::HashMap;
+
+pub use encode::{StoredItem, encode_metadata};
 
 /// The file that is written last.
 pub const METADATA_FILE: &str = ".metadata";

@@ -19,6 +19,7 @@
 //! | read a pickle in memory | [`parse`] |
 //! | read one in a file, large byte strings left where they are | [`read`], [`Value::FileBytes`] |
 //! | say which names are expected | [`Policy`] |
+//! | write one | [`Writer`] |
 //! | walk the result | [`Pickle::root`], [`Node`] |
 //!
 //! The result is a table of values that refer to each other by number, so sharing costs nothing and a value may contain
@@ -31,11 +32,13 @@ mod node;
 mod policy;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use input::{Bytes, Input};
 pub use machine::{parse, read};
 pub use node::{Node, Object, Pickle, Value};
 pub use policy::Policy;
+pub use write::Writer;
 
 /// The deepest nesting that is walked.
 pub const MAX_DEPTH: usize = 128;

@@ -18,6 +18,7 @@
 
 mod integer;
 mod objects;
+mod write;
 
 use crate::Error;
 use crate::pickle::{MAX_DEPTH, Node, Policy, Value as Pickled};
@@ -26,6 +27,8 @@ use base64::engine::general_purpose::STANDARD;
 use cairn_store::ObjectReader;
 use serde_json::{Map, Number, Value, json};
 use std::ops::Range;
+
+pub use write::to_pickle;
 
 /// The most values one value may contain, written out.
 pub const MAX_PLAIN_VALUES: usize = 1 << 22;

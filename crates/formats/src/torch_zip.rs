@@ -12,6 +12,7 @@
 
 mod directory;
 mod dtypes;
+mod encode;
 mod flatten;
 mod rebuild;
 
@@ -22,6 +23,7 @@ use cairn_store::{ObjectReader, Store};
 use std::ops::Range;
 
 pub use dtypes::{dtype, torch_name};
+pub use encode::{Frame, tensor_frame, value_archive};
 pub(crate) use rebuild::sizes;
 pub use rebuild::{Located, locate};
 

@@ -1,6 +1,6 @@
 //! A source as a new checkpoint with another layout.
 
-use super::{OutputFile, OutputItem, RewriteOptions, write_files};
+use super::{Frame, OutputFile, OutputItem, RewriteOptions, write_files};
 use crate::Error;
 use crate::clock::rfc3339;
 use crate::commit::Attempt;
@@ -77,7 +77,7 @@ pub fn rewrite(
     Ok(RewriteReport {
         step: new.step,
         files: files.len(),
-        len_bytes: files.iter().map(|file| file.image.len).sum(),
+        len_bytes: files.iter().map(|file| file.len).sum(),
     })
 }
 
@@ -139,6 +139,7 @@ fn output_file(attempt: &Attempt, rank: usize, plan: &WriterPlan) -> Option<Outp
     Some(OutputFile {
         key: attempt.keys().data(rank),
         items: items.collect(),
-        image,
+        len: image.len,
+        frames: vec![Frame::header(image)],
     })
 }

@@ -1,6 +1,6 @@
 //! A source as a Hugging Face model folder.
 
-use super::{OutputFile, OutputItem, RewriteOptions, write_files};
+use super::{Frame, OutputFile, OutputItem, RewriteOptions, write_files};
 use crate::Error;
 use crate::error::StoreContext;
 use crate::image::Image;
@@ -47,7 +47,7 @@ pub fn plan_hf(
 ) -> Result<Vec<PlannedFile>, Error> {
     let planned = |file: OutputFile| PlannedFile {
         tensors: file.items.len(),
-        len_bytes: file.image.len,
+        len_bytes: file.len,
         name: file.key,
     };
     let files = output_files(source, names, shard_bytes)?;
@@ -90,14 +90,14 @@ pub fn export_hf(
         put(store.as_ref(), INDEX_FILE, text.as_bytes())?;
     }
     Ok(ExportReport {
-        len_bytes: files.iter().map(|file| file.image.len).sum(),
+        len_bytes: files.iter().map(|file| file.len).sum(),
         files: files.into_iter().map(|file| file.key).collect(),
         tensors: weight_map.len(),
         assets: assets.len(),
     })
 }
 
-fn put(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
+pub(super) fn put(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
     store
         .put(key, bytes, PutMode::Replace)
         .doing(|| format!("write `{key}`"))
@@ -121,10 +121,10 @@ fn output_files(
         .collect()
 }
 
-type Shard<'a> = Vec<(&'a str, StoredTensor, u64)>;
+pub(super) type Shard<'a> = Vec<(&'a str, StoredTensor, u64)>;
 
 /// Deals names to files in order; a tensor is never split.
-fn shards<'a>(
+pub(super) fn shards<'a>(
     source: &dyn Source,
     names: &[&'a str],
     shard_bytes: u64,
@@ -183,6 +183,7 @@ fn output_file(key: String, shard: &Shard) -> Result<OutputFile, Error> {
     Ok(OutputFile {
         key,
         items: items.collect(),
-        image,
+        len: image.len,
+        frames: vec![Frame::header(image)],
     })
 }

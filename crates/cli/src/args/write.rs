@@ -49,6 +49,8 @@ pub(crate) struct Reshard {
 pub(crate) enum Format {
     /// A Hugging Face model folder
     Hf,
+    /// A folder that `torch.distributed.checkpoint` loads
+    Dcp,
 }
 
 #[derive(Debug, Args)]
@@ -56,7 +58,8 @@ pub(crate) enum Format {
 Examples:
   cairn convert runs/7b hf-model --to hf
   cairn convert runs/7b hf-model --to hf --keys 'model.*' --keys 'lm_head.*' --shard-size 2GB
-  cairn convert runs/7b hf-model --to hf --dry-run")]
+  cairn convert runs/7b hf-model --to hf --dry-run
+  cairn convert runs/7b for-torch --to dcp")]
 pub(crate) struct Convert {
     /// A run, a step, or a model or checkpoint of another tool
     pub(crate) source: String,

@@ -1,4 +1,4 @@
-//! `cairn convert`: whole tensors as a Hugging Face model.
+//! `cairn convert`: whole tensors as a Hugging Face model, or as a folder that torch loads.
 
 use crate::args::{Convert, Format};
 use crate::error::{Error, Exit};
@@ -7,11 +7,16 @@ use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
 use cairn::checkpoint::{
-    MAX_LOAD_BUFFER_BYTES, Pattern, PlannedFile, RewriteOptions, Source, export_hf, plan_hf,
+    DcpContents, MAX_LOAD_BUFFER_BYTES, Pattern, PlannedFile, RewriteOptions, Source, export_dcp,
+    export_hf, plan_dcp, plan_hf,
 };
+use cairn::formats::dcp::METADATA_FILE;
 use cairn::formats::hf::{INDEX_FILE, SINGLE_FILE};
+use cairn::formats::torch_zip::value_archive;
 use cairn::store::{self, Store};
 use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 #[derive(Debug, Serialize)]
@@ -38,14 +43,22 @@ struct File {
 
 pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
     let start = Instant::now();
-    let Format::Hf = args.to;
     let opened = open(&args.source, printer)?;
     let source = opened.source();
     let target = store::open(&args.target)?;
     let taken = refuse_taken(args, &opened, target.as_ref())?;
     let names = chosen(source, &args.keys)?;
-    let files = plan_hf(source, &names, args.shard_size)?;
-    let report = Report::new(args, &opened, &names, files)?;
+    let values = chosen_values(args.to, opened.values());
+    let contents = DcpContents {
+        names: &names,
+        values: &values,
+        shard_bytes: args.shard_size,
+    };
+    let files = match args.to {
+        Format::Hf => plan_hf(source, &names, args.shard_size)?,
+        Format::Dcp => plan_dcp(source, contents)?,
+    };
+    let report = Report::new(args, &opened, &contents, files)?;
     if args.dry_run {
         printer.report(&report, || report.text(printer.paint()))?;
         return Ok(Exit::Done);
@@ -58,7 +71,10 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
         ..RewriteOptions::default()
     };
     let bar = printer.progress("convert", report.len_bytes, options.progress.clone());
-    export_hf(source, &target, &names, args.shard_size, &options)?;
+    match args.to {
+        Format::Hf => export_hf(source, &target, &names, args.shard_size, &options)?,
+        Format::Dcp => export_dcp(source, &target, contents, &options)?,
+    };
     drop(bar);
     printer.report(&report, || report.text(printer.paint()))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -71,13 +87,13 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
 
 /// The files of the model that is in the way, the index first; an error unless it is to be replaced.
 fn refuse_taken(args: &Convert, opened: &Opened, target: &dyn Store) -> Result<Vec<String>, Error> {
-    let listing = target.list("")?;
+    let listing = target.list_files("")?;
     let mut taken: Vec<String> = listing
         .into_iter()
         .map(|meta| meta.key)
         .filter(|key| is_model_file(key))
         .collect();
-    taken.sort_by_key(|key| key != INDEX_FILE);
+    taken.sort_by_key(|key| key != INDEX_FILE && key != METADATA_FILE);
     if taken.is_empty() {
         return Ok(taken);
     }
@@ -98,7 +114,21 @@ fn refuse_taken(args: &Convert, opened: &Opened, target: &dyn Store) -> Result<V
 
 fn is_model_file(key: &str) -> bool {
     let part = Pattern::new("model-?????-of-?????.safetensors");
-    key == INDEX_FILE || key == SINGLE_FILE || part.matches(key)
+    let torch = Pattern::new("__*.distcp");
+    let single = [INDEX_FILE, SINGLE_FILE, METADATA_FILE].contains(&key);
+    single || part.matches(key) || torch.matches(key)
+}
+
+/// The values that the format can hold.
+fn chosen_values(format: Format, values: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    match format {
+        Format::Hf => BTreeMap::new(),
+        Format::Dcp => values
+            .iter()
+            .filter(|(_, value)| value_archive(value).is_some())
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    }
 }
 
 /// The names that match any pattern, all if there is none. A tensor that has two names is written under both.
@@ -120,30 +150,39 @@ impl Report {
     fn new(
         args: &Convert,
         opened: &Opened,
-        names: &[&str],
+        contents: &DcpContents,
         files: Vec<PlannedFile>,
     ) -> Result<Self, Error> {
         let source = opened.source();
         let assets = source.assets()?.into_iter().map(|(name, _)| name);
+        let values = opened.values().keys();
+        let left_out = values.filter(|name| !contents.values.contains_key(*name));
         Ok(Self {
             source: args.source.clone(),
             target: args.target.clone(),
-            format: "hf",
+            format: match args.to {
+                Format::Hf => "hf",
+                Format::Dcp => "dcp",
+            },
             dry_run: args.dry_run,
-            tensors: names.len(),
+            tensors: contents.names.len(),
             len_bytes: files.iter().map(|file| file.len_bytes).sum(),
             files: files.into_iter().map(File::from).collect(),
             memory_bytes: args.memory + MAX_LOAD_BUFFER_BYTES as u64,
             assets: assets.collect(),
-            left_out_tensors: source.names().len() - names.len(),
-            left_out_values: opened.values().keys().cloned().collect(),
+            left_out_tensors: source.names().len() - contents.names.len(),
+            left_out_values: left_out.cloned().collect(),
         })
     }
 
     fn text(&self, paint: Paint) -> String {
         let mut facts = Table::facts();
         let verb = if self.dry_run { "would write" } else { "wrote" };
-        facts.fact(verb, format!("a Hugging Face model to `{}`", self.target));
+        let what = match self.format {
+            "hf" => "a Hugging Face model",
+            _ => "a torch distributed checkpoint",
+        };
+        facts.fact(verb, format!("{what} to `{}`", self.target));
         facts.fact("tensors", self.tensors.to_string());
         facts.fact(
             "files",

@@ -1,6 +1,10 @@
 //! Integers of any length.
 
+use crate::pickle::MAX_INT_BYTES;
 use serde_json::{Value, json};
+
+/// The most digits of a number that is written.
+const MAX_DIGITS: usize = MAX_INT_BYTES;
 
 /// The JSON of an integer in two's complement, lowest byte first.
 pub(super) fn json(bytes: &[u8]) -> Value {
@@ -12,6 +16,28 @@ pub(super) fn json(bytes: &[u8]) -> Value {
         Ok(value) => json!(value),
         Err(_) => json!({"$int": text}),
     }
+}
+
+/// Two's complement of a decimal number, lowest byte first; `None` if it is none.
+pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || digits.len() > MAX_DIGITS {
+        return None;
+    }
+    // Half a byte is enough for a digit, and one more byte keeps the sign free.
+    let mut bytes = vec![0; digits.len() / 2 + 2];
+    for digit in digits.bytes() {
+        let mut carry = u16::from(digit.checked_sub(b'0').filter(|digit| *digit < 10)?);
+        for byte in &mut bytes {
+            let value = u16::from(*byte) * 10 + carry;
+            *byte = u8::try_from(value & 0xff).expect("masked");
+            carry = value >> 8;
+        }
+    }
+    if digits.len() < text.len() {
+        negate(&mut bytes);
+    }
+    Some(bytes)
 }
 
 fn decimal(bytes: &[u8]) -> String {

@@ -71,6 +71,12 @@ pub fn torch_name(dtype: DType) -> Option<&'static str> {
     found.map(|(torch, _)| *torch)
 }
 
+/// The storage that says it holds such elements, if there is one.
+pub(super) fn storage_of(dtype: DType) -> Option<&'static str> {
+    let found = TYPED_STORAGES.iter().find(|(_, ours)| *ours == dtype);
+    found.map(|(torch, _)| *torch)
+}
+
 /// The element type of a typed storage.
 pub(super) fn of_storage(storage: &str) -> Option<DType> {
     let found = TYPED_STORAGES.iter().find(|(torch, _)| *torch == storage);
