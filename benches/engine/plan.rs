@@ -1,9 +1,16 @@
 //! The cost of planning and of metadata at a scale no test machine has.
 
 use crate::measure::{ROUNDS, median, timed, value};
-use cairn::checkpoint::{Layout, Manifest, PlannedWriter, testing};
+use cairn::checkpoint::{
+    Checkpointer, Layout, Manifest, PlannedWriter, SaveOptions, State, World, testing,
+};
 use cairn::sharding::{Mesh, TensorSpec};
+use cairn::store::Memory;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The tensors of a state that is saved again and again.
+const REPEATED: usize = 10_000;
 
 /// One rank's own plan and the manifest, for 1,024 ranks with 1,000 tensors and 16,384 ranks with 2,000.
 pub(crate) fn measure() {
@@ -24,6 +31,33 @@ pub(crate) fn measure() {
             50.0,
         );
     }
+    repeated();
+}
+
+/// The time from new memory to the plan of a save whose tensors are those of the save before.
+fn repeated() {
+    let mesh = Mesh::new([("dp", 1)]).expect("a mesh");
+    let spec = TensorSpec::parse(&mesh, "f32[4@dp, 8]").expect("a spec");
+    let memory = vec![0; 128 * REPEATED];
+    let mut state = State::new(0);
+    for (index, bytes) in memory.chunks(128).enumerate() {
+        let name = format!("model.layers.{}.weight.{}", index / 9, index % 9);
+        state.tensor(&name, &spec, bytes).expect("a tensor");
+    }
+    let run = Checkpointer::new(Arc::new(Memory::new()), World::single());
+    let save = |step, state: &State| {
+        let saving = run.save(step, state, &SaveOptions::default());
+        let report = saving.expect("captured").wait().expect("committed");
+        report.planning.as_secs_f64()
+    };
+    let outline = state.outline();
+    save(0, &state);
+    let plans = (1..=ROUNDS).map(|step| {
+        let (seconds, state) = timed(|| outline.state(memory.chunks(128)).expect("its memory"));
+        seconds + save(step as u64, &state)
+    });
+    let median = 1e3 * median(plans.collect());
+    value("plan of a repeated save, 10,000 tensors", "ms", median, 5.0);
 }
 
 fn plan(layout: &Layout, rank: usize, ranks: usize) -> PlannedWriter {

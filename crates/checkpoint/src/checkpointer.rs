@@ -8,7 +8,7 @@ use crate::load::{LoadOptions, LoadReport};
 use crate::names::attempt_name;
 use crate::pool::Pool;
 use crate::run;
-use crate::save::{Job, SaveOptions, WriterPlan, capture};
+use crate::save::{Job, PreparedSave, SaveOptions, capture};
 use crate::saving::{Progress, Saving};
 use crate::state::State;
 use crate::target::Target;
@@ -80,7 +80,7 @@ pub struct Checkpointer {
 
 #[derive(Debug, Default)]
 struct Inner {
-    plan: Option<Arc<WriterPlan>>,
+    plan: Option<Arc<PreparedSave>>,
     /// How often each step was started: the next attempt at it needs another name.
     started: HashMap<u64, u64>,
     current: Option<(Saving, JoinHandle<()>)>,
@@ -170,15 +170,18 @@ impl Checkpointer {
         let report = |error: &Error| {
             attempt.report_failure(self.store.as_ref(), self.world.rank(), error);
         };
+        let begun = Instant::now();
         let plan = self.plan(inner, state).inspect_err(report)?;
+        let planning = begun.elapsed();
         let progress = Arc::new(Progress::default());
-        let total = plan.image.as_ref().map_or(0, |image| image.len);
+        let total = plan.writer.image.as_ref().map_or(0, |image| image.len);
         progress.total.store(total, Ordering::Relaxed);
         let job = Job {
             store: self.store.clone(),
             world: self.world.clone(),
             attempt: attempt.clone(),
             plan,
+            planning,
             options: options.clone(),
             values: state.values.clone(),
             rank_values: state.rank_values.clone(),
@@ -189,7 +192,7 @@ impl Checkpointer {
         };
         let threads = self.options.capture_threads;
         let draining = capture(&job, state, &self.pool, threads).inspect_err(report)?;
-        let saving = Saving::new(attempt.step, progress);
+        let saving = Saving::new(attempt.step, planning, progress);
         let handle = saving.clone();
         let thread = thread::spawn(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| job.run(draining)));
@@ -198,23 +201,21 @@ impl Checkpointer {
         Ok((saving, thread))
     }
 
-    /// This rank's plan for the state's layout, reused while the layout is the same.
-    fn plan(&self, inner: &mut Inner, state: &State) -> Result<Arc<WriterPlan>, Error> {
+    /// This rank's plan for the state, reused while its tensors are the same and lie in memory of their own or not as before.
+    fn plan(&self, inner: &mut Inner, state: &State) -> Result<Arc<PreparedSave>, Error> {
         if state.rank() != self.world.rank() {
             return Err(Error::State {
                 name: format!("the state of rank {}", state.rank()),
                 reason: format!("was given to rank {}", self.world.rank()),
             });
         }
-        let layout = state.layout();
-        let hash = layout.hash();
+        let aliases = state.aliases();
         if let Some(plan) = &inner.plan
-            && plan.hash == hash
-            && *plan.layout == layout
+            && plan.fits(&state.outline, &aliases)
         {
             return Ok(plan.clone());
         }
-        let plan = WriterPlan::new(layout, hash, self.world.rank(), self.world.size())?;
+        let plan = PreparedSave::new(state.outline(), aliases, &self.world)?;
         let plan = Arc::new(plan);
         inner.plan = Some(plan.clone());
         Ok(plan)

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::assign::{Assignment, WriterItems};
-use crate::capture::Capture;
+use crate::capture::{Capture, Copies};
 use crate::checksum::sha256_hex;
 use crate::clock::rfc3339;
 use crate::commit::{Attempt, IfCommitted};
@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::part::{AssetEntry, FileEntry, Part};
 use crate::pool::Pool;
 use crate::saving::{Progress, SaveReport};
-use crate::state::State;
+use crate::state::{Aliases, Outline, State};
 use crate::world::World;
 use crate::writer::{Draining, FileWriter};
 use cairn_store::{PutMode, Store};
@@ -71,12 +71,51 @@ impl WriterPlan {
     }
 }
 
+/// All of a save that does not depend on the bytes: reused for as long as the state has the same outline and aliases.
+#[derive(Debug)]
+pub(crate) struct PreparedSave {
+    outline: Arc<Outline>,
+    aliases: Aliases,
+    copies: Copies,
+    pub(crate) writer: WriterPlan,
+}
+
+impl PreparedSave {
+    /// Plans how a rank of `world` saves states with this outline and these aliases.
+    pub(crate) fn new(
+        outline: Arc<Outline>,
+        aliases: Aliases,
+        world: &World,
+    ) -> Result<Self, Error> {
+        let layout = outline.layout(&aliases);
+        let hash = layout.hash();
+        let writer = WriterPlan::new(layout, hash, world.rank(), world.size())?;
+        let copies = match &writer.image {
+            Some(image) => Copies::plan(&writer.layout, &writer.items, image, &outline)?,
+            None => Copies::default(),
+        };
+        Ok(Self {
+            outline,
+            aliases,
+            copies,
+            writer,
+        })
+    }
+
+    /// Whether it is the plan for these.
+    pub(crate) fn fits(&self, outline: &Arc<Outline>, aliases: &Aliases) -> bool {
+        let same = Arc::ptr_eq(&self.outline, outline) || self.outline == *outline;
+        same && self.aliases == *aliases
+    }
+}
+
 /// Everything the background needs once the state is captured.
 pub(crate) struct Job {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) world: World,
     pub(crate) attempt: Attempt,
-    pub(crate) plan: Arc<WriterPlan>,
+    pub(crate) plan: Arc<PreparedSave>,
+    pub(crate) planning: Duration,
     pub(crate) options: SaveOptions,
     pub(crate) values: BTreeMap<String, serde_json::Value>,
     pub(crate) rank_values: BTreeMap<String, serde_json::Value>,
@@ -93,10 +132,14 @@ pub(crate) fn capture(
     pool: &Arc<Pool>,
     threads: usize,
 ) -> Result<Option<Draining>, Error> {
-    let Some(image) = &job.plan.image else {
+    let Some(image) = &job.plan.writer.image else {
         return Ok(None);
     };
-    let capture = Capture::plan(&job.plan.layout, &job.plan.items, image, state)?;
+    let capture = Capture {
+        image,
+        copies: &job.plan.copies,
+        memory: &state.memory,
+    };
     let key = job.attempt.keys().data(job.world.rank());
     let writer = FileWriter::start(
         job.store.clone(),
@@ -129,6 +172,7 @@ impl Job {
             step: self.attempt.step,
             attempt: self.attempt.name.clone(),
             len_bytes: bytes,
+            planning: self.planning,
             durable,
             committed: self.started.elapsed(),
         };
@@ -158,7 +202,7 @@ impl Job {
             true => put_assets(self.store.as_ref(), &self.attempt, &self.options.assets)?,
             false => BTreeMap::new(),
         };
-        let file = self.plan.file_entry(self.world.rank(), &crcs);
+        let file = self.plan.writer.file_entry(self.world.rank(), &crcs);
         let len_bytes = file.as_ref().map_or(0, |file| file.len_bytes);
         let part = Part {
             step: self.attempt.step,
@@ -166,8 +210,8 @@ impl Job {
             writer: self.world.rank(),
             world: self.world.size(),
             created: rfc3339(SystemTime::now()),
-            layout_hash: self.plan.hash,
-            layout: self.plan.layout.contributed_by(self.world.rank()),
+            layout_hash: self.plan.writer.hash,
+            layout: self.plan.writer.layout.contributed_by(self.world.rank()),
             file,
             values: if leader {
                 self.values.clone()

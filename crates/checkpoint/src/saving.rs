@@ -14,6 +14,8 @@ pub struct SaveReport {
     pub attempt: String,
     /// The bytes this rank wrote.
     pub len_bytes: u64,
+    /// The time to plan, next to none if the state had the same outline as the one before.
+    pub planning: Duration,
     /// From the call of `save` until this rank's bytes were durable.
     pub durable: Duration,
     /// From the call of `save` until the step was committed.
@@ -38,15 +40,17 @@ struct Outcome {
 #[derive(Debug, Clone)]
 pub struct Saving {
     step: u64,
+    planning: Duration,
     stall: Duration,
     progress: Arc<Progress>,
     outcome: Arc<Outcome>,
 }
 
 impl Saving {
-    pub(crate) fn new(step: u64, progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(step: u64, planning: Duration, progress: Arc<Progress>) -> Self {
         Self {
             step,
+            planning,
             stall: Duration::ZERO,
             progress,
             outcome: Arc::default(),
@@ -75,6 +79,11 @@ impl Saving {
     /// The step being saved.
     pub fn step(&self) -> u64 {
         self.step
+    }
+
+    /// How long `save` planned: next to nothing if the state had the same outline as the one before.
+    pub fn planning(&self) -> Duration {
+        self.planning
     }
 
     /// How long `save` held its caller.

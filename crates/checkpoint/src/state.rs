@@ -1,22 +1,19 @@
 //! What is saved: names with tensor pieces in memory, and plain values.
 
+mod outline;
+
 use crate::Error;
-use crate::layout::{Layout, own_spec};
 use cairn_sharding::TensorSpec;
 use cairn_tensor::Strided;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) use outline::Aliases;
+pub use outline::Outline;
 
 /// The longest name of a tensor or value, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
-
-/// A rank's own memory of one tensor.
-#[derive(Debug, Clone)]
-pub(crate) struct Held<'a> {
-    pub(crate) spec: TensorSpec,
-    pub(crate) bytes: &'a [u8],
-    pub(crate) strides: Option<Vec<usize>>,
-}
 
 /// The state of one rank, borrowed for the time of a save.
 ///
@@ -25,8 +22,9 @@ pub(crate) struct Held<'a> {
 /// the state of its random-number generator.
 #[derive(Debug, Clone)]
 pub struct State<'a> {
-    rank: usize,
-    pub(crate) tensors: BTreeMap<String, Held<'a>>,
+    pub(crate) outline: Arc<Outline>,
+    /// The memory of each tensor of the outline.
+    pub(crate) memory: Vec<&'a [u8]>,
     pub(crate) values: BTreeMap<String, Value>,
     pub(crate) rank_values: BTreeMap<String, Value>,
 }
@@ -35,8 +33,8 @@ impl<'a> State<'a> {
     /// The empty state of `rank`.
     pub fn new(rank: usize) -> Self {
         Self {
-            rank,
-            tensors: BTreeMap::new(),
+            outline: Arc::new(Outline::new(rank)),
+            memory: Vec::new(),
             values: BTreeMap::new(),
             rank_values: BTreeMap::new(),
         }
@@ -44,7 +42,12 @@ impl<'a> State<'a> {
 
     /// The rank whose state this is.
     pub fn rank(&self) -> usize {
-        self.rank
+        self.outline.rank()
+    }
+
+    /// What the state consists of, to make the state of the next step from: saving that one needs no new plan.
+    pub fn outline(&self) -> Arc<Outline> {
+        self.outline.clone()
     }
 
     /// Adds a tensor whose local part lies row-major in `bytes`. A tensor that lives on other ranks only is passed over.
@@ -81,9 +84,10 @@ impl<'a> State<'a> {
 
     /// The bytes of all tensors this rank holds.
     pub fn len_bytes(&self) -> u64 {
-        self.tensors
-            .values()
-            .filter_map(|held| local_bytes(&held.spec, self.rank))
+        self.outline
+            .tensors
+            .iter()
+            .filter_map(|held| local_bytes(&held.spec, self.rank()))
             .map(|len| len as u64)
             .sum()
     }
@@ -103,46 +107,19 @@ impl<'a> State<'a> {
                 "is empty and listed: give it a place on a mesh",
             ));
         }
-        if !spec.holds(self.rank) {
+        let rank = self.rank();
+        if !spec.holds(rank) {
             return Ok(());
         }
-        check_memory(name, spec, self.rank, bytes.len(), strides.as_deref())?;
-        let held = Held {
-            spec: spec.clone(),
-            bytes,
-            strides,
-        };
-        match self.tensors.insert(name.to_string(), held) {
-            None => Ok(()),
-            Some(_) => Err(wrong(name, "is given twice")),
-        }
+        let len_bytes = check_memory(name, spec, rank, bytes.len(), strides.as_deref())?;
+        Arc::make_mut(&mut self.outline).add(name, spec, strides, len_bytes)?;
+        self.memory.push(bytes);
+        Ok(())
     }
 
-    /// Splits the tensors in those to store and the names that are only another name of one of them.
-    pub(crate) fn layout(&self) -> Layout {
-        let mut tensors = BTreeMap::new();
-        let mut aliases = BTreeMap::new();
-        let mut seen: BTreeMap<(usize, usize), Vec<&str>> = BTreeMap::new();
-        for (name, held) in &self.tensors {
-            let place = (held.bytes.as_ptr().addr(), held.bytes.len());
-            let same_place = seen.entry(place).or_default();
-            let original = same_place
-                .iter()
-                .find(|other| !held.bytes.is_empty() && self.tensors[**other].is_same(held));
-            if let Some(original) = original {
-                aliases.insert(name.clone(), (*original).to_string());
-            } else {
-                same_place.push(name);
-                tensors.insert(name.clone(), own_spec(&held.spec, self.rank));
-            }
-        }
-        Layout::new(tensors, aliases)
-    }
-}
-
-impl Held<'_> {
-    fn is_same(&self, other: &Held) -> bool {
-        self.spec == other.spec && self.strides == other.strides
+    /// Which tensors are only another name of another.
+    pub(crate) fn aliases(&self) -> Aliases {
+        self.outline.aliases(&self.memory)
     }
 }
 
@@ -197,16 +174,18 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that `len` bytes with these strides are the local part of `spec` on `rank`.
+/// Checks that `len` bytes with these strides are the local part of `spec` on `rank`, and returns how many it takes.
 pub(crate) fn check_memory(
     name: &str,
     spec: &TensorSpec,
     rank: usize,
     len: usize,
     strides: Option<&[usize]>,
-) -> Result<(), Error> {
-    let shape = spec.local_shape(rank).unwrap_or_default();
+) -> Result<usize, Error> {
+    let held = spec.local_shape(rank);
+    let shape = held.clone().unwrap_or_default();
     let elements = match strides {
+        _ if held.is_none() => Some(0),
         None => cairn_tensor::element_count(&shape),
         Some(strides) if strides.len() == shape.len() => Strided {
             offset: 0,
@@ -223,12 +202,12 @@ pub(crate) fn check_memory(
         }
     };
     let wanted = elements.and_then(|count| spec.dtype().len_bytes(count));
-    let fits = match strides {
-        None => wanted == Some(len),
-        Some(_) => wanted.is_some_and(|wanted| wanted <= len),
+    let fits = |wanted: &usize| match strides {
+        None => *wanted == len,
+        Some(_) => *wanted <= len,
     };
-    if fits {
-        return Ok(());
+    if let Some(wanted) = wanted.filter(fits) {
+        return Ok(wanted);
     }
     let reason = match wanted {
         Some(wanted) => format!(

@@ -8,6 +8,7 @@ mod damage;
 mod edges;
 mod errors;
 mod race;
+mod repeat;
 mod retention;
 mod rewrite;
 mod roundtrip;

@@ -1,0 +1,190 @@
+//! What a rank's state consists of, without its memory: described once, saved many times.
+
+use super::{State, check_memory, wrong};
+use crate::Error;
+use crate::layout::{Layout, own_spec};
+use cairn_sharding::TensorSpec;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A tensor of a rank's state, without its memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Described {
+    pub(crate) spec: TensorSpec,
+    pub(crate) strides: Option<Vec<usize>>,
+    /// The bytes of its memory; with strides, the fewest it can have.
+    len_bytes: usize,
+}
+
+/// The names, placements and strides of a rank's tensors: what stays the same from save to save.
+///
+/// The state of the next step is made from it and the memory of that step, and saving it needs no new plan:
+///
+/// ```
+/// # use cairn_checkpoint::State;
+/// # use cairn_sharding::{Mesh, TensorSpec};
+/// # let spec = TensorSpec::parse(&Mesh::single(), "u8[4]")?;
+/// let mut state = State::new(0);
+/// state.tensor("weights", &spec, &[1, 2, 3, 4])?;
+/// state.tensor("momentum", &spec, &[0, 0, 0, 0])?;
+/// let outline = state.outline();
+///
+/// let next = outline.state([&[5; 4][..], &[1; 4][..]])?;    // in the order in which they were added
+/// assert_eq!(next.len_bytes(), 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outline {
+    rank: usize,
+    pub(crate) tensors: Vec<Described>,
+    by_name: BTreeMap<String, usize>,
+}
+
+/// Names of tensors that lie in the memory of another: pairs of indices, the alias first.
+pub(crate) type Aliases = Vec<(usize, usize)>;
+
+impl Outline {
+    pub(super) fn new(rank: usize) -> Self {
+        Self {
+            rank,
+            ..Self::default()
+        }
+    }
+
+    /// The rank whose state this describes.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of tensors.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are no tensors.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// The state with these tensors in `memory`, one slice for each in the order in which they were added.
+    ///
+    /// A tensor that was passed over, because it lives on other ranks only, has no memory here either.
+    ///
+    /// # Errors
+    /// If there are more or fewer slices than tensors, or one does not have the length its tensor takes.
+    pub fn state<'a>(
+        self: &Arc<Self>,
+        memory: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<State<'a>, Error> {
+        let memory: Vec<&[u8]> = memory.into_iter().collect();
+        if memory.len() != self.len() {
+            let reason = format!(
+                "has {} tensors, but memory for {}",
+                self.len(),
+                memory.len()
+            );
+            return Err(wrong(&format!("the state of rank {}", self.rank), &reason));
+        }
+        let misfit =
+            self.tensors
+                .iter()
+                .zip(&memory)
+                .position(|(held, bytes)| match &held.strides {
+                    None => bytes.len() != held.len_bytes,
+                    Some(_) => bytes.len() < held.len_bytes,
+                });
+        if let Some(index) = misfit {
+            let held = &self.tensors[index];
+            let strides = held.strides.as_deref();
+            let name = self.name(index);
+            check_memory(name, &held.spec, self.rank, memory[index].len(), strides)?;
+        }
+        Ok(State {
+            outline: self.clone(),
+            memory,
+            values: BTreeMap::new(),
+            rank_values: BTreeMap::new(),
+        })
+    }
+
+    /// Adds a tensor whose memory was checked.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        spec: &TensorSpec,
+        strides: Option<Vec<usize>>,
+        len_bytes: usize,
+    ) -> Result<(), Error> {
+        if self.by_name.contains_key(name) {
+            return Err(wrong(name, "is given twice"));
+        }
+        self.by_name.insert(name.to_string(), self.tensors.len());
+        self.tensors.push(Described {
+            spec: spec.clone(),
+            strides,
+            len_bytes,
+        });
+        Ok(())
+    }
+
+    /// The index of the tensor called `name`.
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Which tensors are only another name of one that comes before them, in order of names.
+    pub(super) fn aliases(&self, memory: &[&[u8]]) -> Aliases {
+        let place = |(position, index): (usize, &usize)| {
+            let bytes = memory[*index];
+            (bytes.as_ptr().addr(), bytes.len(), position, *index)
+        };
+        let mut places: Vec<_> = self.by_name.values().enumerate().map(place).collect();
+        places.retain(|(_, len, _, _)| *len > 0);
+        places.sort_unstable();
+        let mut aliases = Vec::new();
+        for same in places.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+            let mut originals: Vec<usize> = Vec::new();
+            for (_, _, _, index) in same {
+                let is_same = |other: &&usize| self.tensors[**other] == self.tensors[*index];
+                match originals.iter().find(is_same) {
+                    Some(original) => aliases.push((*index, *original)),
+                    None => originals.push(*index),
+                }
+            }
+        }
+        aliases.sort_unstable();
+        aliases
+    }
+
+    /// The tensors to store, and the other names that some of them have.
+    pub(crate) fn layout(&self, aliases: &Aliases) -> Layout {
+        let originals: BTreeMap<usize, usize> = aliases.iter().copied().collect();
+        let names: BTreeMap<usize, &str> = match originals.is_empty() {
+            true => BTreeMap::new(),
+            false => self
+                .by_name
+                .iter()
+                .map(|(name, index)| (*index, name.as_str()))
+                .collect(),
+        };
+        let mut tensors = BTreeMap::new();
+        let mut others = BTreeMap::new();
+        for (name, index) in &self.by_name {
+            match originals.get(index) {
+                Some(original) => {
+                    others.insert(name.clone(), names[original].to_string());
+                }
+                None => {
+                    let spec = own_spec(&self.tensors[*index].spec, self.rank);
+                    tensors.insert(name.clone(), spec);
+                }
+            }
+        }
+        Layout::new(tensors, others)
+    }
+
+    fn name(&self, index: usize) -> &str {
+        let named = self.by_name.iter().find(|(_, named)| **named == index);
+        named.map_or("", |(name, _)| name)
+    }
+}
