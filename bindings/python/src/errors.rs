@@ -45,8 +45,13 @@ fn class(error: &Error) -> &'static str {
         Error::StepTaken { .. } => "StepExists",
         Error::NoSuchStep { .. } | Error::NothingUsable { .. } => "StepNotFound",
         Error::Incomplete { .. } => "StepIncomplete",
-        Error::WritersMissing { .. } | Error::WriterFailed { .. } => "RankFailed",
-        Error::Disagreement { .. } | Error::SessionReused { .. } => "RanksDisagree",
+        Error::WritersMissing { .. }
+        | Error::WriterFailed { .. }
+        | Error::PeerLost { .. }
+        | Error::PeerFailed { .. } => "RankFailed",
+        Error::Disagreement { .. } | Error::SessionReused { .. } | Error::PeersDisagree { .. } => {
+            "RanksDisagree"
+        }
         Error::Version { .. } => "VersionError",
         Error::Format(_) => "FormatError",
         error if error.is_damage() => "Damaged",

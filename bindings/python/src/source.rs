@@ -5,8 +5,8 @@ use crate::memory::bytes_mut;
 use crate::report;
 use crate::spec::Spec;
 use cairn::checkpoint::{
-    Checkpoint, LoadOptions, LoadPlan, ModelSource, OnProblem, RewriteOptions, Scope, Strictness,
-    Target, Wanted, export_hf, load,
+    Checkpoint, LoadOptions, LoadPlan, ModelSource, OnProblem, Peers, RewriteOptions, Scope,
+    Strictness, Target, Wanted, export_hf, load,
 };
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
@@ -141,7 +141,9 @@ impl Source {
     /// Fills the memory of every slot; `refuse` names the problems that stop it: missing, unexpected, mismatched.
     ///
     /// With `scope`, names outside these prefixes do not count.
-    #[pyo3(signature = (slots, refuse, *, scope = None, verify = true, threads = None))]
+    /// `peers`: the number of this process, the ranks that load together, and a name that only this load has.
+    #[pyo3(signature = (slots, refuse, *, scope = None, verify = true, threads = None, peers = None))]
+    #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn load<'py>(
         &self,
         py: Python<'py>,
@@ -150,10 +152,12 @@ impl Source {
         scope: Option<Vec<String>>,
         verify: bool,
         threads: Option<usize>,
+        peers: Option<(usize, Vec<usize>, String)>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut options = LoadOptions {
             strictness: strictness(&refuse)?,
             verify,
+            peers: peers.map(|(index, ranks, token)| Peers::new(index, ranks, token)),
             ..LoadOptions::default()
         };
         if let Some(threads) = threads {

@@ -19,6 +19,9 @@ from ._world import World
 from .errors import RanksDisagree
 
 
+_EVERYWHERE = "everywhere"
+#: A tensor's placement in words, and the ranks it must be on.
+Told = tuple[str, list[int] | str | None]
 #: Which ranks name a tensor.
 Holders = dict[str, list[int]]
 #: How often ranks have compared the state of a run, which all ranks count alike.
@@ -45,7 +48,7 @@ def agree(flat: Flat, world: World, url: str, ranks_differ: bool, before: Holder
 
 
 def _exchange(flat: Flat, world: World, url: str, ranks_differ: bool) -> Holders:
-    own = {name: str(part.spec) for name, part in flat.parts.items()}
+    own = {name: _told(part, world) for name, part in flat.parts.items()}
     topic = f"{world.session}/{url}/{next(_rounds[url])}"
     told = [json.loads(message) for message in world.exchange(topic, json.dumps(own))]
     return _compare(told, world, ranks_differ)
@@ -63,20 +66,32 @@ def _placed(part: Part, holders: list[int] | None, world: World) -> Part:
     return replace(part, spec=Spec.replicated(spec.dtype, shape, holders or [world.rank]))
 
 
-def _compare(told: list[dict[str, str]], world: World, ranks_differ: bool) -> Holders:
+def _told(part: Part, world: World) -> Told:
+    """What a rank tells of a tensor: its placement, and on which ranks it must be; pieces that are listed speak for themselves."""
+    text = str(part.spec)
+    if "listed(" in text:
+        return text, None
+    ranks = part.spec.ranks()
+    return text, _EVERYWHERE if ranks == world.ranks else ranks
+
+
+def _compare(told: list[dict[str, Told]], world: World, ranks_differ: bool) -> Holders:
     holders: Holders = defaultdict(list)
     for rank, names in enumerate(told):
         for name in names:
             holders[name].append(rank)
     problems = []
     for name, ranks in sorted(holders.items()):
-        texts = {told[rank][name] for rank in ranks}
-        listed = any("listed(" in text for text in texts)
-        if len(texts) > 1 and not listed:
+        texts = {told[rank][name][0] for rank in ranks}
+        expected = told[ranks[0]][name][1]
+        if expected is None:
+            continue
+        if len(texts) > 1:
             one, other = sorted(texts)[:2]
             problems.append(f"`{name}` is {one} on some ranks and {other} on others")
-        lacking = sorted(set(range(world.size)) - set(ranks))
-        if lacking and not ranks_differ and not listed:
+        wanted = world.ranks if isinstance(expected, str) else expected
+        lacking = sorted(set(wanted) - set(ranks))
+        if lacking and not (ranks_differ and expected == _EVERYWHERE):
             problems.append(f"`{name}` is not on {_ranks(lacking)}")
     if problems:
         shown = "".join(f"\n  {problem}" for problem in problems[:20])

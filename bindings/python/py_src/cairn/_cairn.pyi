@@ -114,6 +114,7 @@ class Source:
         scope: Sequence[str] | None = None,
         verify: bool = True,
         threads: int | None = None,
+        peers: tuple[int, list[int], str] | None = None,
     ) -> dict[str, Any]: ...
     def explain(
         self, wanted: Sequence[tuple[str, Spec, int]], refuse: Sequence[str], *, scope: Sequence[str] | None = None

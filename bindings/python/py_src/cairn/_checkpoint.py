@@ -16,6 +16,7 @@ from ._part import Context, Part
 from ._shared import OWN_VALUES, stored_values
 from ._tree import Flat, fill, flatten
 from ._values import decode
+from ._together import Peers, peers, worth_it
 from ._world import World
 from .errors import KeyMismatch, StateError
 
@@ -35,7 +36,7 @@ _REFUSED: dict[Strict, list[str]] = {
     False: [],
 }
 _LOAD_A_PART = "to load a part of the checkpoint, pass strict='partial'"
-_REPORTED = ("wanted_bytes", "read_bytes", "planning_seconds", "reading_seconds", "missing", "unexpected", "mismatched")
+_REPORTED = ("wanted_bytes", "read_bytes", "received_bytes", "planning_seconds", "reading_seconds", "missing", "unexpected", "mismatched")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Loaded:
     state: Any
     wanted_bytes: int
     read_bytes: int
+    #: The bytes that other ranks of this machine read and handed over.
+    received_bytes: int
     planning_seconds: float
     reading_seconds: float
     missing: list[str]
@@ -192,11 +195,14 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         if slots:
             self._source.load(slots, ["missing", "mismatched"])
 
-    def load(self, into: Any, *, strict: Strict = True, verify: bool = True) -> Loaded:
+    def load(self, into: Any, *, strict: Strict = True, verify: bool = True, together: bool = True) -> Loaded:
         """Loads into the tensors, stateful objects and containers of ``into``, in place, whatever layout they have.
 
         ``strict=True`` wants every name under the top-level keys of ``into`` on both sides; ``"partial"`` lets the checkpoint
         have more; ``False`` loads what fits and reports the rest. All differences are found before any data is read.
+
+        Ranks of one machine that load the same at the same time read each stored byte once between them. A rank that loads much
+        waits a moment for the others; ``together=False`` loads at once, alone.
 
         Raises:
             KeyMismatch: with every missing, unexpected and mismatched name.
@@ -206,17 +212,26 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         context, flat = self._flatten(into, strict)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
         absent = self._compare_values(into, flat, strict)
-        slots = _slots(flat, context.world.rank, self._names)
-        report = self._read(slots, refused, _scope(into), verify)
+        slots = _slots(flat, context.world, self._names)
+        peers = self._peers(slots, context.world) if together else None
+        report = self._read(slots, refused, _scope(into), verify, peers)
         _finish(flat, {*report["missing"], *report["mismatched"]})
         state = fill(into, "", flat, values, rank_values)
         kept = {key: report[key] for key in _REPORTED}
         kept["missing"] = sorted([*report["missing"], *absent])
         return Loaded(self.step, state, **kept)
 
-    def _read(self, slots: list[_Slot], refused: list[str], scope: list[str] | None, verify: bool) -> dict[str, Any]:
+    def _peers(self, slots: list[_Slot], world: World) -> Peers | None:
+        if world.size == 1 or not worth_it(sum(memory.nbytes for _, _, _, memory, _ in slots)):
+            return None
+        place = f"{self.format} {self.step} {self.created}"
+        return peers(world, place, ((name, spec) for name, spec, _, _, _ in slots))
+
+    def _read(
+        self, slots: list[_Slot], refused: list[str], scope: list[str] | None, verify: bool, peers: Peers | None
+    ) -> dict[str, Any]:
         try:
-            return self._source.load(slots, refused, scope=scope, verify=verify)
+            return self._source.load(slots, refused, scope=scope, verify=verify, peers=peers)
         except KeyMismatch as error:
             if not (error.missing or error.mismatched):
                 error.hint = _LOAD_A_PART
@@ -284,7 +299,7 @@ def _refused(strict: Strict) -> list[str]:
     return _REFUSED[strict]
 
 
-def _slots(flat: Flat, rank: int, stored: Container[str]) -> list[_Slot]:
+def _slots(flat: Flat, world: World, stored: Container[str]) -> list[_Slot]:
     """The memory to fill. Of several names for the same memory the first that is stored fills it; others are only compared."""
     slots: list[_Slot] = []
     fillers: dict[object, str] = {}
@@ -292,18 +307,19 @@ def _slots(flat: Flat, rank: int, stored: Container[str]) -> list[_Slot]:
         fillers.setdefault(flat.parts[name].key, name)
     for name, part in flat.parts.items():
         if part.key is None or fillers[part.key] == name or not part.memory.nbytes:
-            slots.append((name, part.spec, rank, part.memory, part.strides))
+            slots.append((name, part.spec, world.rank, part.memory, part.strides))
         else:
-            slots.append((name, *_first_element(part, rank), None))
+            slots.append((name, *_first_element(part, world), None))
     return slots
 
 
-def _first_element(part: Part, rank: int) -> tuple[_cairn.Spec, int, Any]:
-    """The least that can be asked for so that a tensor's name, type and shape are compared."""
+def _first_element(part: Part, world: World) -> tuple[_cairn.Spec, int, Any]:
+    """The least that can be asked for, and the same on all ranks, so that a tensor's name, type and shape are compared."""
     dtype, shape = part.spec.dtype, part.spec.shape
-    spec = _cairn.Spec.listed(dtype, shape, {rank: [([0] * len(shape), [1] * len(shape), None)]})
+    first = [([0] * len(shape), [1] * len(shape), None)]
+    spec = _cairn.Spec.listed(dtype, shape, dict.fromkeys(world.ranks, first))
     len_bytes = -(-(part.spec.nbytes or 0) // math.prod(shape))
-    return spec, rank, part.memory[:len_bytes].copy()
+    return spec, world.rank, part.memory[:len_bytes].copy()
 
 
 def _finish(flat: Flat, untouched: set[str]) -> None:

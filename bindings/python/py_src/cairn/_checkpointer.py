@@ -20,6 +20,7 @@ from . import _cairn
 from ._agreement import Holders, agree
 from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
 from ._part import Context
+from ._resume import load_latest
 from ._saving import Saving
 from ._shared import keep_own_values
 from ._tree import Flat, flatten
@@ -176,6 +177,9 @@ class Checkpointer:
     ) -> Loaded:
         """Loads a step in place, on any layout; ``"latest"`` is the newest one whose bytes are all intact.
 
+        ``"latest"`` is for all ranks together: they agree on the step, even if only one of them finds damage. A rank that wants to
+        load alone names a step.
+
         Raises:
             StepNotFound: if there is no (usable) step.
             KeyMismatch: with every difference between checkpoint and ``into``, before any data is read.
@@ -186,19 +190,12 @@ class Checkpointer:
             strict = "partial"
         if step != "latest":
             return self.open(step).load(into, strict=strict, verify=verify)
-        skipped: dict[int, str] = {}
-        for number in reversed(self.steps()):
-            try:
-                self._check(number)
-                loaded = self.open(number).load(into, strict=strict, verify=verify)
-            except Damaged as error:
-                logger.warning("passing over step %d: %s", number, error.message)
-                skipped[number] = error.message
-            else:
-                loaded.skipped.update(skipped)
-                return loaded
-        lines = "".join(f"\n  step {number}: {reason}" for number, reason in skipped.items())
-        raise StepNotFound(f"`{self._url}` has no usable checkpoint{lines}")
+
+        def load(number: int) -> Loaded:
+            self._check(number)
+            return self.open(number).load(into, strict=strict, verify=verify)
+
+        return load_latest(self.world, self._url, self.steps(), load)
 
     def open(self, step: int | Literal["latest"] = "latest") -> Checkpoint:
         """Opens a committed step; reads no tensor data."""

@@ -22,10 +22,9 @@ _WORTH_BYTES = 64 << 20
 Peers = tuple[int, list[int], str]
 
 
-def worth_it(cost: dict[str, Any]) -> bool:
-    """Whether a rank that loads alone would read much that other ranks read, too."""
-    read: int = cost["read_bytes"]
-    return read > _WORTH_BYTES
+def worth_it(len_bytes: int) -> bool:
+    """Whether a load is large enough to look for company."""
+    return len_bytes >= _WORTH_BYTES
 
 
 def peers(world: World, place: str, targets: Iterable[tuple[str, _cairn.Spec]]) -> Peers | None:

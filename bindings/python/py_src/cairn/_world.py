@@ -64,6 +64,11 @@ class World:
         hosts = [bytes(board.get(key)) for key in keys]
         return [rank for rank in self.ranks if hosts[rank] == hosts[self.rank]]
 
+    def tell(self, topic: str, message: str) -> None:
+        """Leaves this rank's message without waiting for the others'."""
+        if self.board is not None:
+            self.board.set(f"cairn/{topic}/{self.rank}", message)
+
     def exchange(self, topic: str, message: str) -> list[str]:
         """Every rank's message, in order of rank; needs a board.
 
@@ -72,15 +77,13 @@ class World:
         """
         if self.board is None:
             raise StateError("ranks without a process group cannot exchange messages")
-        self.board.set(f"cairn/{topic}/{self.rank}", message)
+        self.tell(topic, message)
         messages = []
         for rank in self.ranks:
             try:
                 messages.append(bytes(self.board.get(f"cairn/{topic}/{rank}")).decode())
             except Exception as error:
-                raise RankFailed(
-                    f"rank {rank} did not say what it holds: {error}", hint="look at that rank's log"
-                ) from error
+                raise RankFailed(f"rank {rank} does not answer: {error}", hint="look at that rank's log") from error
         return messages
 
 

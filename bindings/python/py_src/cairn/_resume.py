@@ -1,0 +1,73 @@
+"""Finds the newest step that every rank can load, and loads it on all of them.
+
+Damage may lie where only one rank reads. So ranks tell each other how a load went, through the key-value store that joins them: all
+of them go on with the same step, or all of them go back to the one before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from ._checkpoint import Loaded
+from ._world import World
+from .errors import Damaged, Error, RankFailed, StepNotFound
+
+logger = logging.getLogger("cairn")
+
+_FINE = "fine"
+_DAMAGED = "damaged: "
+#: How often ranks have looked for the newest step of a run, which all ranks count alike.
+_rounds: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+
+
+def load_latest(world: World, url: str, steps: list[int], load: Callable[[int], Loaded]) -> Loaded:
+    """Loads the newest of ``steps`` that no rank finds damaged.
+
+    Raises:
+        StepNotFound: if there is none.
+        RankFailed: if another rank could not load for another reason.
+    """
+    topic = f"{world.session}/load/{url}/{next(_rounds[url])}"
+    together = world.size > 1 and world.board is not None
+    if together:
+        # A step may be committed or pruned while the ranks look, so one of them looks for all.
+        steps = json.loads(world.exchange(f"{topic}/steps", json.dumps(steps))[0])
+    skipped: dict[int, str] = {}
+    for step in reversed(steps):
+        loaded, damage = _attempt(world, f"{topic}/{step}", step, load, together)
+        if loaded is not None:
+            loaded.skipped.update(skipped)
+            return loaded
+        logger.warning("passing over step %d: %s", step, damage)
+        skipped[step] = damage
+        if world.size > 1 and not together:
+            raise Damaged(
+                f"step {step} is damaged: {damage}",
+                hint="ranks without a process group cannot agree on an older step: name one on all of them",
+            )
+    lines = "".join(f"\n  step {step}: {reason}" for step, reason in skipped.items())
+    raise StepNotFound(f"`{url}` has no usable checkpoint{lines}")
+
+
+def _attempt(
+    world: World, topic: str, step: int, load: Callable[[int], Loaded], together: bool
+) -> tuple[Loaded | None, str]:
+    """What this rank loaded, if all ranks could; otherwise what is damaged."""
+    try:
+        loaded, outcome = load(step), _FINE
+    except Damaged as error:
+        loaded, outcome = None, _DAMAGED + error.message
+    except Error as error:
+        if together:
+            world.tell(topic, error.message)
+        raise
+    outcomes = world.exchange(topic, outcome) if together else [outcome]
+    for rank, text in enumerate(outcomes):
+        if text != _FINE and not text.startswith(_DAMAGED):
+            raise RankFailed(f"rank {rank} could not load step {step}: {text}", hint="look at that rank's log")
+    damage = next((text.removeprefix(_DAMAGED) for text in outcomes if text != _FINE), "")
+    return (None, damage) if damage else (loaded, "")
