@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +238,91 @@ def test_a_generator_belongs_to_its_rank(tmp_path: Path) -> None:
     fresh = torch.Generator()
     checkpointer.load(into={"generators": [fresh]})
     assert torch.equal(torch.rand(3, generator=fresh), expected)
+
+
+def test_a_conjugate_at_the_same_place_is_not_mistaken_for_the_tensor(tmp_path: Path) -> None:
+    checkpointer = cairn.Checkpointer(tmp_path)
+    tensor = torch.randn(4, dtype=torch.complex64)
+    for step, value in enumerate([tensor, tensor.conj(), tensor]):
+        checkpointer.save(step, {"x": value}, blocking=True)
+    assert torch.equal(checkpointer.open(1)["x"].torch(), tensor.conj().resolve_conj())
+
+
+def test_what_was_saved_is_not_kept_alive(tmp_path: Path) -> None:
+    tensor = torch.ones(1000)
+    gone = weakref.ref(tensor)
+    saved(tmp_path, {"x": tensor}).close()
+    del tensor
+    gc.collect()
+    assert gone() is None
+
+
+on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@on_cuda
+def test_tensors_on_a_gpu_go_through_the_host(tmp_path: Path) -> None:
+    state = {
+        "plain": torch.randn(1000, 1000, device="cuda"),
+        "transposed": torch.randn(64, 32, device="cuda").t(),
+        "scalar": torch.tensor(3.0, device="cuda"),
+        "empty": torch.empty(0, 3, device="cuda"),
+        "bf16": torch.randn(77, device="cuda").bfloat16(),
+        "host": torch.randn(5),
+    }
+    expected = {name: tensor.clone() for name, tensor in state.items()}
+    checkpointer = cairn.Checkpointer(tmp_path)
+    saving = checkpointer.save(1, state)
+    for tensor in state.values():
+        tensor.zero_()
+    saving.wait()
+    checkpointer.load(into=state)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in state.items())
+    host = {name: torch.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in state.items()}
+    checkpointer.load(into=host)
+    assert all(torch.equal(tensor, expected[name].cpu()) for name, tensor in host.items())
+
+
+@on_cuda
+def test_work_that_is_still_running_on_the_gpu_is_saved_finished(tmp_path: Path) -> None:
+    tensor = torch.ones(2048, 2048, device="cuda")
+    for _ in range(200):
+        tensor = (tensor @ tensor).clamp(0, 1)
+    checkpointer = saved(tmp_path, {"x": tensor})
+    assert torch.equal(checkpointer.open()["x"].torch(), tensor.cpu())
+
+
+@on_cuda
+def test_tied_tensors_on_a_gpu_are_loaded_once(tmp_path: Path) -> None:
+    tensor = torch.randn(30, 30, device="cuda")
+    checkpointer = saved(tmp_path, {"a": tensor, "b": tensor})
+    assert len(checkpointer.open().aliases) == 1
+    into = torch.zeros(30, 30, device="cuda")
+    checkpointer.load(into={"a": into, "b": into})
+    assert torch.equal(into, tensor)
+
+
+@on_cuda
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"capturable": True, "lr": torch.tensor(0.1)}], ids=str)
+def test_an_optimizer_on_a_gpu_goes_on_as_it_was(options: dict[str, Any], tmp_path: Path) -> None:
+    def parts(seed: int) -> tuple[Any, Any]:
+        torch.manual_seed(seed)
+        module = torch.nn.Linear(8, 8).cuda()
+        return module, torch.optim.AdamW(module.parameters(), **options)
+
+    def step(module: Any, optimizer: Any) -> None:
+        module(torch.ones(2, 8, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    module, optimizer = parts(0)
+    step(module, optimizer)
+    checkpointer = saved(tmp_path, {"model": module, "optim": optimizer})
+    other, resumed = parts(1)
+    checkpointer.load(into={"model": other, "optim": resumed})
+    for one, twin in zip(module.parameters(), other.parameters(), strict=True):
+        for key, value in optimizer.state[one].items():
+            assert resumed.state[twin][key].device == value.device and torch.equal(resumed.state[twin][key], value)
+    step(module, optimizer)
+    step(other, resumed)
+    assert torch.equal(module.weight, other.weight)

@@ -14,6 +14,7 @@ from ._dtypes import dtype_name, stored_shape
 from ._memory import tensor_part
 from ._module import module_node
 from ._optimizer import is_optimizer, optimizer_node
+from ._recall import recalled
 from ._shards import Shards, annotated_part, is_annotated, sharded_tensor_part, shards_part
 
 _Taker = Callable[[Any, str, Context], Part | None]
@@ -71,6 +72,10 @@ def _taker(kind: type) -> _Taker:
 def _plain_part(tensor: Any, path: str, context: Context) -> Part:
     if is_annotated(tensor):
         return annotated_part(tensor, path, context)
+    return recalled(_make_plain_part, tensor, tensor, None, path, context)
+
+
+def _make_plain_part(tensor: Any, path: str, context: Context) -> Part:
     name = dtype_name(tensor.dtype, path)
     spec = replicated(name, stored_shape(name, tuple(tensor.shape), path), context.world.size)
     return tensor_part(tensor, spec, path, context)

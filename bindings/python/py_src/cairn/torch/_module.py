@@ -33,12 +33,11 @@ def module_node(module: nn.Module, path: str, context: Context) -> Node:
         StateError: if the module is wrapped in the old FSDP.
     """
     state = module_state(module, path, context)
-    if context.loading:
-        _fit_extra_states(state, path, context)
+    if not context.loading:
+        return Node(state.tree, lambda tree: None)
+    _fit_extra_states(state, path, context)
     own = {id(tensor) for tensor in module.parameters()} | {id(tensor) for tensor in module.buffers()}
-    is_in_place = all(
-        id(value) in own or name.endswith(_EXTRA) for name, value in state.tree.items()
-    )
+    is_in_place = all(id(value) in own or name.endswith(_EXTRA) for name, value in state.tree.items())
 
     def restore(tree: dict[str, Any]) -> None:
         named = {state.keys[name]: value for name, value in tree.items()}
@@ -78,6 +77,8 @@ def _state_dict(module: nn.Module) -> dict[str, Any]:
 
 def _clean(key: str, module: nn.Module) -> str:
     """A key without the traces of wrappers."""
+    if "module" not in key and "_orig_mod" not in key:
+        return key
     words = key.split(".")
     if "module" in words:
         words = [word for place, word in enumerate(words) if word != "module" or not _is_wrapper(module, words[:place])]
@@ -93,11 +94,10 @@ def _refuse_old_fsdp(module: nn.Module, path: str) -> None:
     fsdp: Any = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
     if fsdp is None:
         return
-    for name, child in module.named_modules():
+    for child in module.modules():
         if isinstance(child, fsdp.FullyShardedDataParallel):
             raise StateError(
-                f"`{path}` is wrapped in FullyShardedDataParallel{f' at `{name}`' if name else ''}, "
-                "which has to gather tensors to show them",
+                f"`{path}` uses FullyShardedDataParallel, which has to gather tensors to show them",
                 hint="use FSDP2 (`torch.distributed.fsdp.fully_shard`), or save "
                 "`torch.distributed.checkpoint.state_dict.get_model_state_dict(model)` instead of the model",
             )

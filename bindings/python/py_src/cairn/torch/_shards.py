@@ -14,6 +14,7 @@ from ._dtypes import dtype_name
 from ._memory import owned_part, tensor_part
 
 Box = tuple[Any, tuple[int, ...]]
+_ANNOTATIONS = ("global_offsets", "local_offsets", "local_sizes")
 
 
 class Shards:
@@ -58,7 +59,7 @@ def sharded_tensor_part(value: Any, path: str, context: Context) -> Part:
 
 def is_annotated(tensor: Any) -> bool:
     """Whether a plain tensor says itself which boxes of a bigger one it holds (torch's ``CheckpointableTensor``)."""
-    return hasattr(tensor, "global_shape") and hasattr(tensor, "global_offsets") and hasattr(tensor, "local_sizes")
+    return hasattr(tensor, "global_shape") and all(hasattr(tensor, name) for name in _ANNOTATIONS)
 
 
 def annotated_part(tensor: Any, path: str, context: Context) -> Part:
