@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +240,14 @@ def test_four_ranks_save_and_other_numbers_of_ranks_load(tmp_path: Path) -> None
     launch(4, four_ranks, tmp_path, folder=tmp_path)
     launch(2, reload, tmp_path, folder=tmp_path)
     launch(3, reload, tmp_path, folder=tmp_path)
+
+
+def test_the_example_goes_on_with_fewer_ranks(tmp_path: Path) -> None:
+    example = Path(__file__).parents[1] / "examples/dcp_fsdp2.py"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for ranks, steps in ((2, 20), (1, 30)):
+        command = [*launcher, f"--nproc-per-node={ranks}", str(example), str(tmp_path / "run"), f"--steps={steps}"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+    assert "going on from step 20" in done.stdout and "step 30" in done.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +117,13 @@ def test_a_failed_save_ends_the_training_with_an_error(tmp_path: Path) -> None:
     callback = CairnCallback(tmp_path / "file" / "run", every=9)
     with pytest.raises(cairn.StoreError):
         trainer(tmp_path, callback).train()
+
+
+def test_the_example_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[1] / "examples/hf_trainer.py"
+    for steps in (10, 20):
+        monkeypatch.setattr(sys, "argv", ["hf_trainer.py", str(tmp_path / "run"), f"--steps={steps}"])
+        runpy.run_path(str(example), run_name="__main__")
+    assert "kept: [10, 20]" in capsys.readouterr().out
