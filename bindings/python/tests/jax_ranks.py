@@ -104,7 +104,30 @@ def disagree(run: cairn.Checkpointer) -> None:
         raise AssertionError("nobody noticed")
 
 
+def board(run: cairn.Checkpointer) -> None:
+    """What ranks need to leave each other messages."""
+    from cairn._world import World
+
+    messages: Any = World.current().board
+    assert messages is World.current().board
+    assert not messages.check(["never"])
+    sums = run.world.exchange("sums", str(messages.add("counter", 1)))
+    assert sorted(sums) == ["1", "2"]
+    first = messages.compare_set("winner", "", str(RANK)).decode()
+    assert run.world.exchange("winners", first) == [first] * 2
+    assert messages.check(["winner"])
+    assert run.world.neighbours() == [0, 1]
+
+
+def together(run: cairn.Checkpointer) -> None:
+    """Ranks of one machine read each byte once between them, however little there is to read."""
+    from cairn import _together
+
+    _together._WORTH_BYTES = 0
+    load(run)
+
+
 for task in TASKS:
     with cairn.Checkpointer(FOLDER) as checkpointer:
-        {"save": save, "load": load, "disagree": disagree, "share": share}[task](checkpointer)
+        {"board": board, "save": save, "load": load, "together": together, "disagree": disagree, "share": share}[task](checkpointer)
 print("done", flush=True)

@@ -334,12 +334,15 @@ def test_arrays_without_bytes_are_refused_with_their_path(run: cairn.Checkpointe
     assert run.steps() == []
 
 
-def test_the_class_of_an_array_that_is_no_pytree_is_refused(run: cairn.Checkpointer) -> None:
+def test_an_object_is_refused_until_its_class_is_registered(run: cairn.Checkpointer) -> None:
     class Unregistered:
         pass
 
     with pytest.raises(StateError, match="`u` is a .*Unregistered, which cannot be saved without pickle"):
         run.save(0, {"u": Unregistered()})
+    jax.tree_util.register_pytree_node(Unregistered, lambda _: ((1,), None), lambda *_: Unregistered())
+    run.save(0, {"u": Unregistered()}, blocking=True)
+    assert run.open(0).plain == {"u": {0: 1}}
 
 
 # Other worlds.

@@ -45,7 +45,7 @@ def launch(size: int, devices: int, folder: Path, *tasks: str) -> None:
 
 
 def test_two_processes_save_and_load_what_one_process_loads_and_saves(tmp_path: Path) -> None:
-    launch(2, 4, tmp_path / "two", "save", "load", "disagree", "share")
+    launch(2, 4, tmp_path / "two", "board", "save", "load", "together", "disagree", "share")
     checkpoint = cairn.open(tmp_path / "two", 2)
     assert checkpoint.world_size == 2
     assert checkpoint.placement("arrays.rows") == "f32[16@dim0, 8]"

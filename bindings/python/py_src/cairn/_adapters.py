@@ -38,5 +38,6 @@ def adapter_of(value: object) -> ModuleType | None:
     if found is None and "jax" in sys.modules and kind.__module__ != "builtins":
         adapter = import_module(_BY_PACKAGE["jax"])
         found = adapter if adapter.is_pytree(value) else None
-    _known[kind] = found
+    if found is not None or kind.__module__ == "builtins":
+        _known[kind] = found  # any other class may be registered as a pytree later
     return found

@@ -70,12 +70,7 @@ def _spec(value: Any, placed: Placement | None, path: str, context: Context) -> 
 
 
 def _local_shape(value: Any, placed: Placement | None, context: Context) -> tuple[int, ...]:
-    if placed is None:
-        return tuple(value.shape)
-    boxes = placed.boxes.get(context.world.rank, ())
-    if placed.grid is None or not boxes:
-        return (sum(math.prod(extent) for _, extent in boxes),)
-    return next(box[1] for box, processes in placed.grid.items() if context.world.rank in processes)
+    return tuple(value.shape) if placed is None else placed.local_shape(context.world.rank)
 
 
 def _gather(shards: dict[Box, Any], value: Any, placed: Placement | None, context: Context) -> Any:

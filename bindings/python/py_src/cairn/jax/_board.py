@@ -23,6 +23,20 @@ class JaxBoard:
         found: str = self._client.blocking_key_value_get(key, TIMEOUT_MS)
         return found.encode()
 
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a number and returns the sum."""
+        total: int = self._client.key_value_increment(key, amount)
+        return total
+
+    def compare_set(self, key: str, expected: str, wish: str) -> bytes:
+        """Leaves a message where there is none yet (``expected`` is empty), and returns the one that is there."""
+        assert expected == "", "nothing else is needed"
+        try:
+            self._client.key_value_set(key, wish)
+        except Exception:  # somebody was faster
+            pass
+        return self.get(key)
+
     def check(self, keys: Iterable[str]) -> bool:
         """Whether all of these messages are there."""
         try:

@@ -23,11 +23,19 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Placement:
-    """The boxes of each process, ascending; and the one box they fill if the processes form a grid."""
+    """What every process holds of an array."""
 
+    #: The boxes of each process, ascending.
     boxes: dict[int, tuple[Box, ...]]
-    #: The processes' boxes, and which processes hold each, if that is a regular grid.
+    #: The one box each process holds, ascending, with the processes that hold it, if these boxes form a regular grid.
     grid: dict[Box, tuple[int, ...]] | None
+
+    def local_shape(self, process: int) -> tuple[int, ...]:
+        """The shape of a process's memory: that of its box, or flat if it holds its boxes one after another."""
+        boxes = self.boxes.get(process, ())
+        if self.grid is None or not boxes:
+            return (sum(math.prod(extent) for _, extent in boxes),)
+        return _hull(boxes)[1]
 
     def spec(self, dtype: str, shape: tuple[int, ...]) -> Spec:
         """The placement as the engine knows it."""
@@ -61,7 +69,7 @@ def box_of(index: tuple[slice, ...] | None, shape: tuple[int, ...]) -> Box:
 
 
 def _grid(boxes: dict[int, tuple[Box, ...]], shape: tuple[int, ...]) -> dict[Box, tuple[int, ...]] | None:
-    """The box of each process if it is one, ascending, with the processes that hold it, if all of them form a grid."""
+    """The box of each process, if it holds just one and they form a regular grid."""
     holders: defaultdict[Box, list[int]] = defaultdict(list)
     for process, held in boxes.items():
         hull = _hull(held)
@@ -74,11 +82,11 @@ def _grid(boxes: dict[int, tuple[Box, ...]], shape: tuple[int, ...]) -> dict[Box
 
 
 def _hull(boxes: tuple[Box, ...]) -> Box:
-    starts = [min(places) for places in zip(*(offset for offset, _ in boxes), strict=True)]
-    ends = [
-        max(places) for places in zip(*(map(sum, zip(*box, strict=True)) for box in boxes), strict=True)
-    ]
-    return tuple(starts), tuple(end - start for start, end in zip(starts, ends, strict=True))
+    """The smallest box around boxes."""
+    ends = [[start + length for start, length in zip(*box, strict=True)] for box in boxes]
+    first = tuple(map(min, zip(*(offset for offset, _ in boxes), strict=True)))
+    last = map(max, zip(*ends, strict=True))
+    return first, tuple(end - start for start, end in zip(first, last, strict=True))
 
 
 def _regular(found: Any, shape: tuple[int, ...]) -> set[Box]:
