@@ -202,6 +202,11 @@ def test_a_real_megatron_run_opens(cairn, tmp_path):
         assert torch.equal(found["decoder.w"], torch.arange(12.0).reshape(3, 4))
 
 
+def test_names_that_meet_once_they_are_joined_are_refused(cairn, tmp_path):
+    torch.save({"a.b": torch.ones(1), "a": {"b": torch.ones(2)}}, tmp_path / "state.pt")
+    assert "are called `a.b`" in cairn.run("inspect", tmp_path / "state.pt", exit_code=2).stderr
+
+
 def test_a_file_of_an_old_torch_is_refused_with_advice(cairn, tmp_path):
     torch.save({"a": torch.ones(2)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     done = cairn.run("inspect", tmp_path / "old.pt", exit_code=2)

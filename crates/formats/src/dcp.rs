@@ -161,3 +161,6 @@ impl Files {
         &self.keys[index]
     }
 }
+
+#[cfg(test)]
+mod tests;

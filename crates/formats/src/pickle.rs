@@ -40,6 +40,18 @@ pub use node::{Node, Object, Pickle, Value};
 pub use policy::Policy;
 pub use write::Writer;
 
+/// An integer in two's complement, lowest byte first, without the bytes that only repeat its sign.
+pub(crate) fn trimmed(mut bytes: &[u8]) -> &[u8] {
+    while let [rest @ .., before, last] = bytes {
+        let sign = if *before >= 0x80 { 0xff } else { 0 };
+        if *last != sign {
+            break;
+        }
+        bytes = &bytes[..rest.len() + 1];
+    }
+    bytes
+}
+
 /// The deepest nesting that is walked.
 pub const MAX_DEPTH: usize = 128;
 /// The most values in one pickle, and the most entries on its stack and in its memo.

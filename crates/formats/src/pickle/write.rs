@@ -48,7 +48,7 @@ impl Writer {
                 self.bytes.push(b'J');
                 self.bytes.extend(small.to_le_bytes());
             }
-            Err(_) => self.long(&value.to_le_bytes()),
+            Err(_) => self.long(crate::pickle::trimmed(&value.to_le_bytes())),
         }
     }
 
@@ -59,8 +59,13 @@ impl Writer {
 
     /// An integer in two's complement, lowest byte first.
     pub fn long(&mut self, bytes: &[u8]) {
-        self.bytes.push(0x8b);
-        self.len_of(bytes.len());
+        match u8::try_from(bytes.len()) {
+            Ok(len) => self.bytes.extend([0x8a, len]),
+            Err(_) => {
+                self.bytes.push(0x8b);
+                self.len_of(bytes.len());
+            }
+        }
         self.bytes.extend(bytes);
     }
 

@@ -99,7 +99,7 @@ impl<'a> Archive<'a> {
         for tail_len in [TAIL_BYTES.min(len), MAX_END_BYTES.min(len)] {
             let start = len - tail_len;
             let tail = self.bytes(start, tail_len)?;
-            if let Some(at) = find_last(&tail, END) {
+            if let Some(at) = find_end(&tail) {
                 return self.directory_of(&tail, start, at);
             }
         }
@@ -231,10 +231,16 @@ fn wide_extra(mut extra: &[u8]) -> &[u8] {
     &[]
 }
 
-fn find_last(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
-    bytes
-        .windows(pattern.len())
-        .rposition(|part| part == pattern)
+/// Where the end record begins: the last one whose comment reaches exactly to the end.
+fn find_end(tail: &[u8]) -> Option<usize> {
+    let reaches_end = |at: usize| {
+        let comment = u16_at(tail, at + 20).map(usize::from);
+        comment.is_some_and(|len| at + 22 + len == tail.len())
+    };
+    let starts = (0..tail.len()).rev();
+    starts
+        .filter(|at| tail[*at..].starts_with(END))
+        .find(|at| reaches_end(*at))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

@@ -50,10 +50,15 @@ pub fn tensor_frame(dtype: DType, shape: &[usize]) -> Option<Frame> {
 pub fn value_archive(value: &Value) -> Option<Vec<u8>> {
     let mut pickle = Writer::new();
     plain::to_pickle(value, &mut pickle)?;
-    let mut zip = Zip::new(pickle.finish());
+    Some(pickle_archive(pickle.finish()))
+}
+
+/// The archive of a pickle without tensors.
+pub(super) fn pickle_archive(pickle: Vec<u8>) -> Vec<u8> {
+    let mut zip = Zip::new(pickle);
     let after = zip.directory(0);
     zip.bytes.extend(after);
-    Some(zip.bytes)
+    zip.bytes
 }
 
 /// The call that rebuilds a tensor from the storage `0`.

@@ -3,7 +3,7 @@
 use super::Machine;
 use crate::Error;
 use crate::pickle::node::Value;
-use crate::pickle::{MAX_INT_BYTES, MAX_TEXT_BYTES, MIN_FILE_BYTES};
+use crate::pickle::{MAX_INT_BYTES, MAX_TEXT_BYTES, MIN_FILE_BYTES, trimmed};
 
 /// The newest protocol there is.
 const MAX_PROTOCOL: u8 = 5;
@@ -35,7 +35,7 @@ impl Machine<'_> {
                 "an integer of {len} bytes is over the limit of {MAX_INT_BYTES}"
             )));
         }
-        let bytes = self.take(len)?;
+        let bytes = trimmed(self.take(len)?);
         let negative = bytes.last().is_some_and(|byte| *byte >= 0x80);
         let fill = if negative { 0xff } else { 0 };
         let mut low = [fill; 8];
