@@ -125,6 +125,33 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     assert cairn.open(tmp_path)["x"][:].tolist() == [3] * 4
 
 
+def _gone(*_: Any, **__: Any) -> None:
+    raise OSError("gone")
+
+
+def test_a_coordinator_that_dies_before_the_commit_leaves_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dcp.save({"x": torch.ones(4)}, storage_writer=Writer(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "finish", _gone)
+        with pytest.raises(CheckpointException, match="gone"):
+            dcp.save({"x": torch.zeros(4)}, storage_writer=Writer(tmp_path))
+    assert cairn.open(tmp_path)["x"][:].tolist() == [1] * 4
+    dcp.save({"x": torch.full((4,), 2.0)}, storage_writer=Writer(tmp_path))
+    assert cairn.open(tmp_path)["x"][:].tolist() == [2] * 4
+
+
+def test_a_damaged_newest_step_is_passed_over(tmp_path: Path) -> None:
+    for step in (1, 2):
+        dcp.save({"x": torch.full((4,), step)}, storage_writer=Writer(tmp_path, step=step))
+    for part in (tmp_path / "step-00000002").rglob("*.part"):
+        part.unlink()
+    loaded: dict[str, Any] = {"x": torch.zeros(4, dtype=torch.int64)}
+    dcp.load(loaded, storage_reader=Reader(tmp_path))
+    assert loaded["x"].tolist() == [1] * 4
+
+
 def test_a_write_error_is_raised_and_nothing_is_committed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CheckpointException) as caught:
@@ -303,11 +330,11 @@ def test_names_of_the_same_memory_are_each_saved(tmp_path: Path) -> None:
 
 
 def test_staging_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cairn.torch import _dcp_reader
+    from cairn.torch import _dcp_batch
 
     saved = {f"t{i}": torch.full((100,), float(i)) for i in range(10)}
     dcp.save(saved, storage_writer=Writer(tmp_path))
-    monkeypatch.setattr(_dcp_reader, "STAGING_BYTES", 900)
+    monkeypatch.setattr(_dcp_batch, "STAGING_BYTES", 900)
     loaded: dict[str, Any] = {name: torch.zeros(100, dtype=torch.float64) for name in saved}
     dcp.load(loaded, storage_reader=Reader(tmp_path))
     assert all(torch.equal(loaded[name], saved[name].double()) for name in saved)

@@ -129,10 +129,9 @@ class Writer(StorageWriter, BlockingAsyncStager):
             _give_up(run, ticket, ticket.rank + 1, error)
             raise
         rank_values = {} if self._rank is None else values
-        saving = self._save(run, ticket, tensors, rank_values=rank_values)
-        _wait_until_written(saving)
-        self._saving = saving
-        _watch(self.checkpoint_id, run, saving)
+        self._saving = self._save(run, ticket, tensors, rank_values=rank_values)
+        _watch(self.checkpoint_id, run, self._saving)
+        _wait_until_written(self._saving)
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future
