@@ -88,7 +88,8 @@ def check_tensor_parallel_layers(url: str, rank: int) -> None:
     for parameter in layer.parameters():
         parameter.grad = paddle.full(parameter.shape, float(rank + 1))
     optimizer.step()
-    cairn.Checkpointer(url).save(1, {"model": layer, "optim": optimizer}, blocking=True)
+    wrapped = paddle.DataParallel(layer)
+    cairn.Checkpointer(url).save(1, {"model": wrapped, "optim": optimizer}, blocking=True)
     stored = cairn.open(url)
     assert stored["model.weight"].shape == (4, 6)
     assert np.array_equal(stored["model.weight"][:, 3 * rank : 3 * rank + 3], layer.weight.numpy())

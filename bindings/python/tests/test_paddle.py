@@ -114,6 +114,16 @@ def test_a_layer_is_saved_under_structured_names_with_its_buffers_and_ties(tmp_p
     assert other.embed.weight is other.head.weight
 
 
+def test_a_wrapped_layer_has_the_names_of_the_layer_inside(tmp_path):
+    from paddle.distributed.fleet.utils.mix_precision_utils import MixPrecisionLayer
+
+    net = Net()
+    roundtrip(tmp_path, {"model": net}, {"model": MixPrecisionLayer(Net(), dtype="bfloat16")}, strict=False)
+    with cairn.Checkpointer(tmp_path / "wrapped") as checkpointer:
+        checkpointer.save(1, {"model": MixPrecisionLayer(net, dtype="bfloat16")}, blocking=True)
+    assert list(cairn.open(tmp_path / "wrapped")) == list(cairn.open(tmp_path))
+
+
 OPTIMIZERS = {
     "adamw": adamw,
     "adam": lambda net: paddle.optimizer.Adam(0.05, parameters=net.parameters()),

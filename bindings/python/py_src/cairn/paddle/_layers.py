@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._part import Context, Node
+from ..errors import StateError
 
 if TYPE_CHECKING:
     paddle: Any
@@ -43,10 +44,30 @@ def structured(context: Context) -> dict[str, tuple[str, Any]]:
 
 def _tensors(layer: Any, context: Context) -> dict[str, Any]:
     """The layer's tensors without the hooks of ``state_dict``, which may hand out copies."""
+    layer = _unwrapped(layer)
     tensors: dict[str, Any] = layer.state_dict(use_hook=False)
     if context.world.size > 1 and any(getattr(tensor, "is_distributed", False) for tensor in tensors.values()):
         tensors = layer.sharded_state_dict()
     return tensors
+
+
+def _unwrapped(layer: Any) -> Any:
+    """The layer inside Paddle's own wrappers: data parallelism, pipelines, mixed precision, sharding.
+
+    Raises:
+        StateError: if the wrapper cuts parameters in a way that only it knows.
+    """
+    while type(layer).__module__.startswith("paddle."):
+        if type(layer).__name__ == "GroupShardedStage3":
+            raise StateError(
+                "the parameters of a GroupShardedStage3 are cut in its own way",
+                hint="call `get_all_parameters()` first and pass the layer inside it, or use `shard_optimizer` with ShardingStage3",
+            )
+        inner = getattr(layer, "_layers", None) or getattr(layer, "_layer", None)
+        if not isinstance(inner, paddle.nn.Layer):
+            break
+        layer = inner
+    return layer
 
 
 def _local(leaf: Any) -> Any:
