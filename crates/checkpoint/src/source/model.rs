@@ -4,8 +4,9 @@ use super::{Source, SourceFile, StoredPiece, StoredTensor};
 use crate::Error;
 use crate::error::StoreContext;
 use cairn_formats::{Encoding, Model, PieceAt, Tensor, torch_zip};
-use cairn_sharding::Region;
+use cairn_sharding::{Piece, Region};
 use cairn_store::{ObjectReader, Store};
+use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -68,6 +69,14 @@ fn stored_piece(at: &PieceAt, strides: Option<Vec<usize>>) -> StoredPiece {
     }
 }
 
+/// The boxes that a piece fills: one, unless it is a range of elements.
+fn regions(piece: &Piece) -> Cow<'_, [Region]> {
+    match piece.flat {
+        None => Cow::Borrowed(std::slice::from_ref(&piece.region)),
+        Some(_) => piece.boxes().into_iter().map(|part| part.region).collect(),
+    }
+}
+
 impl Source for ModelSource {
     fn names(&self) -> Vec<&str> {
         self.model.names()
@@ -93,12 +102,15 @@ impl Source for ModelSource {
         let mut found = Vec::new();
         let mut open = vec![region.clone()];
         for at in &tensor.pieces {
-            let stored = &at.piece.region;
+            let stored = regions(&at.piece);
             // A replica of what is found already is not looked at.
-            if !open.iter().any(|hole| hole.meets(stored)) {
+            let meets = |hole: &Region| stored.iter().any(|part| hole.meets(part));
+            if !open.iter().any(meets) {
                 continue;
             }
-            open = open.iter().flat_map(|hole| hole.subtract(stored)).collect();
+            for part in stored.iter() {
+                open = open.iter().flat_map(|hole| hole.subtract(part)).collect();
+            }
             let piece = match &at.encoding {
                 Encoding::RowMajor => stored_piece(at, None),
                 Encoding::Strided(strides) => stored_piece(at, Some(strides.clone())),
@@ -130,5 +142,48 @@ impl Source for ModelSource {
             Ok((key.clone(), bytes))
         };
         self.model.assets.iter().map(read).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_store::Memory;
+    use cairn_tensor::DType;
+
+    /// A matrix of five rows and three columns whose elements `range` lie in a file of their own.
+    fn stretch(file: usize, range: std::ops::Range<usize>) -> PieceAt {
+        PieceAt {
+            file,
+            offset: 0,
+            piece: Piece {
+                region: Region::whole(&[5, 3]),
+                flat: Some(range),
+            },
+            encoding: Encoding::RowMajor,
+        }
+    }
+
+    #[test]
+    fn ranges_of_elements_are_all_found_and_replicas_are_not() {
+        let mut model = Model::default();
+        let tensor = Tensor {
+            dtype: DType::F32,
+            shape: vec![5, 3],
+            pieces: vec![stretch(0, 0..7), stretch(1, 0..7), stretch(2, 7..15)],
+        };
+        model.tensors.insert("w".into(), tensor);
+        let source = ModelSource::new(Arc::new(Memory::new()), model);
+        let files = |offset: [usize; 2], extent: [usize; 2]| {
+            let region = Region {
+                offset: offset.to_vec(),
+                extent: extent.to_vec(),
+            };
+            let pieces = source.pieces("w", &region).unwrap();
+            pieces.iter().map(|piece| piece.file).collect::<Vec<_>>()
+        };
+        assert_eq!(files([0, 0], [5, 3]), [0, 2]);
+        assert_eq!(files([0, 0], [2, 3]), [0]);
+        assert_eq!(files([3, 0], [2, 3]), [2]);
     }
 }
