@@ -16,7 +16,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       ls           List the steps of a run and the state of each
       verify       Check that what is stored is what was saved
       reshard      Write a checkpoint or model again, laid out for another mesh
-      convert      Write a checkpoint as a Hugging Face model
+      convert      Write a checkpoint as a Hugging Face model, or for torch
       plan         Show what a save, a load or a move would do
       cat          Print values of a tensor, reading only their bytes
       prune        Delete old steps of a run
@@ -37,7 +37,8 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
           --trace <FILE>  When done, write everything that happened to FILE, one JSON object a line
 
     A PATH is a run (its newest whole step is used), a step such as runs/7b/step-00012000,
-    a Hugging Face model folder, or one .safetensors file.
+    a Hugging Face, torch distributed (DCP) or Megatron folder,
+    or one .safetensors, .pt or .bin file.
 
     Exit codes:
       0  done, or yes

@@ -24,7 +24,7 @@ fn a_folder_that_is_no_checkpoint() {
     ----- stderr
     error: `stuff` is not a checkpoint or model
 
-    hint: expected a run (with folders `step-…`), a step, a Hugging Face folder or a `.safetensors` file
+    hint: expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file
     ");
     check!(place.cairn(&["inspect", "stuff/notes.txt"]), @"
     exit code 2
@@ -32,7 +32,7 @@ fn a_folder_that_is_no_checkpoint() {
     ----- stderr
     error: `stuff/notes.txt` is not a checkpoint or model
 
-    hint: expected a run (with folders `step-…`), a step, a Hugging Face folder or a `.safetensors` file
+    hint: expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file
     ");
     check!(place.cairn(&["ls", "stuff"]), @"
     exit code 2
