@@ -31,7 +31,7 @@ def train(module: Any, optimizer: Any, steps: int, seed: int = 0) -> float:
         inputs = torch.randn(5, 4, generator=generator)
         value = optimizer.step(loss)
     optimizer.zero_grad()
-    return float(value)
+    return float(value.detach())
 
 
 def saved(path: Path, state: Any) -> cairn.Checkpointer:
@@ -43,7 +43,7 @@ def saved(path: Path, state: Any) -> cairn.Checkpointer:
 def same(one: Any, other: Any) -> bool:
     """Whether two states are equal to the bit; the order of keys does not count."""
     if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
+        return one.dtype == other.dtype and torch.equal(one.cpu(), other.cpu())
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):

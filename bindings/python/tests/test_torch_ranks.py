@@ -16,7 +16,8 @@ import pytest
 pytest.importorskip("torch")
 
 FOLDER = Path(__file__).parent / "torch_ranks"
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+#: No GPU: ranks are forked, and there are more of them than devices.
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def checks() -> list[Any]:
