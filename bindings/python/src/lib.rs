@@ -5,6 +5,7 @@
 
 mod errors;
 mod memory;
+mod outline;
 mod report;
 mod run;
 mod saving;
@@ -17,11 +18,13 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _cairn {
     #[pymodule_export]
+    use crate::outline::Outline;
+    #[pymodule_export]
     use crate::run::{Run, is_run, launch};
     #[pymodule_export]
     use crate::saving::Saving;
     #[pymodule_export]
-    use crate::source::{Source, open_model};
+    use crate::source::{Counter, Source, open_model};
     #[pymodule_export]
     use crate::spec::Spec;
 

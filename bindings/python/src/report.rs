@@ -11,6 +11,7 @@ pub(crate) fn saved<'py>(py: Python<'py>, report: &SaveReport) -> PyResult<Bound
     dict.set_item("step", report.step)?;
     dict.set_item("attempt", &report.attempt)?;
     dict.set_item("len_bytes", report.len_bytes)?;
+    dict.set_item("planning_seconds", report.planning.as_secs_f64())?;
     dict.set_item("durable_seconds", report.durable.as_secs_f64())?;
     dict.set_item("committed_seconds", report.committed.as_secs_f64())?;
     Ok(dict)

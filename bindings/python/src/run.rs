@@ -1,29 +1,19 @@
 //! One rank's access to a run.
 
 use crate::errors::{OrRaise, raise};
-use crate::memory::bytes;
+use crate::outline::Outline;
 use crate::report;
 use crate::saving::Saving;
 use crate::source::Source;
-use crate::spec::Spec;
 use cairn::checkpoint::retention::{self, Keep};
 use cairn::checkpoint::{
-    Checkpointer, IfCommitted, Launch, Options, SaveOptions, State, StepState, World, all_steps,
-    survey,
+    Checkpointer, IfCommitted, Launch, Options, SaveOptions, StepState, World, all_steps, survey,
 };
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
-
-/// A tensor to save: name, placement, memory, strides in elements if it is not row-major.
-type Held<'py> = (
-    String,
-    Py<Spec>,
-    PyReadonlyArray1<'py, u8>,
-    Option<Vec<usize>>,
-);
 
 type LaunchTuple = (
     usize,
@@ -97,13 +87,14 @@ impl Run {
     }
 
     /// Captures the state and returns; writing and committing go on in the background.
-    #[pyo3(signature = (step, tensors, values, rank_values, tags, *, replace = false, assets = None))]
+    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, replace = false, assets = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn save(
         &self,
         py: Python,
         step: u64,
-        tensors: Vec<Held>,
+        outline: &Outline,
+        memory: Vec<PyReadonlyArray1<u8>>,
         values: &str,
         rank_values: &str,
         tags: Vec<String>,
@@ -111,15 +102,7 @@ impl Run {
         assets: Option<BTreeMap<String, Vec<u8>>>,
     ) -> PyResult<Saving> {
         self.check_process()?;
-        let mut state = State::new(self.world.rank());
-        for (name, spec, array, strides) in &tensors {
-            let (spec, bytes) = (&spec.get().0, bytes(name, array)?);
-            match strides {
-                None => state.tensor(name, spec, bytes),
-                Some(strides) => state.strided_tensor(name, spec, bytes, strides),
-            }
-            .or_raise()?;
-        }
+        let mut state = outline.state(&memory)?;
         for (name, value) in values_of(values)? {
             state.value(&name, value);
         }
@@ -136,6 +119,13 @@ impl Run {
         };
         let saving = py.detach(|| self.inner().save(step, &state, &options));
         saving.or_raise().map(Saving)
+    }
+
+    /// Tells the other ranks that this one will not save `step`, so that they do not wait for it.
+    fn give_up(&self, py: Python, step: u64, reason: &str) -> PyResult<()> {
+        self.check_process()?;
+        py.detach(|| self.inner().give_up(step, reason));
+        Ok(())
     }
 
     /// The committed steps, ascending.

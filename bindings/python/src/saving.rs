@@ -27,6 +27,12 @@ impl Saving {
         self.0.stall().as_secs_f64()
     }
 
+    /// The seconds `save` planned: next to nothing if the state had the same outline as the one before.
+    #[getter]
+    fn planning(&self) -> f64 {
+        self.0.planning().as_secs_f64()
+    }
+
     /// Whether the save has ended, well or not.
     fn is_done(&self) -> bool {
         self.0.is_done()

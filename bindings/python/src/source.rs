@@ -5,13 +5,15 @@ use crate::memory::bytes_mut;
 use crate::report;
 use crate::spec::Spec;
 use cairn::checkpoint::{
-    Checkpoint, LoadOptions, LoadPlan, ModelSource, OnProblem, Peers, RewriteOptions, Scope,
-    Strictness, Target, Wanted, export_hf, load,
+    Checkpoint, DcpContents, LoadOptions, LoadPlan, ModelSource, OnProblem, Peers, RewriteOptions,
+    Scope, Strictness, Target, Wanted, export_dcp, export_hf, load,
 };
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory to load into: name, placement, rank, memory, strides in elements if it is not row-major.
 type Slot<'py> = (
@@ -29,6 +31,24 @@ pub(crate) struct Source(Kind);
 enum Kind {
     Checkpoint(Box<Checkpoint>),
     Model(Box<ModelSource>),
+}
+
+/// Counts bytes while a load runs, for a progress bar.
+#[pyclass(frozen, module = "cairn._cairn")]
+pub(crate) struct Counter(Arc<AtomicU64>);
+
+#[pymethods]
+impl Counter {
+    #[new]
+    fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// The bytes so far.
+    #[getter]
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Opens a model in another format: a folder or a file.
@@ -117,10 +137,7 @@ impl Source {
 
     /// The plain values all ranks share, as JSON.
     fn values(&self) -> String {
-        match &self.0 {
-            Kind::Checkpoint(checkpoint) => json(checkpoint.values()),
-            Kind::Model(model) => json(&model.model().values),
-        }
+        json(self.plain_values())
     }
 
     /// The plain values that a rank saved for itself, as JSON; None if the checkpoint had fewer ranks.
@@ -142,7 +159,7 @@ impl Source {
     ///
     /// With `scope`, names outside these prefixes do not count.
     /// `peers`: the number of this process, the ranks that load together, and a name that only this load has.
-    #[pyo3(signature = (slots, refuse, *, scope = None, verify = true, threads = None, peers = None))]
+    #[pyo3(signature = (slots, refuse, *, scope = None, verify = true, threads = None, peers = None, progress = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn load<'py>(
         &self,
@@ -153,11 +170,13 @@ impl Source {
         verify: bool,
         threads: Option<usize>,
         peers: Option<(usize, Vec<usize>, String)>,
+        progress: Option<Py<Counter>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut options = LoadOptions {
             strictness: strictness(&refuse)?,
             verify,
             peers: peers.map(|(index, ranks, token)| Peers::new(index, ranks, token)),
+            progress: progress.map_or_else(Arc::default, |counter| counter.get().0.clone()),
             ..LoadOptions::default()
         };
         if let Some(threads) = threads {
@@ -224,6 +243,31 @@ impl Source {
         let report = py.detach(|| export_hf(source, &store, &names, shard_bytes, &options));
         Ok(report.or_raise()?.files)
     }
+
+    /// Writes the named tensors and all values into a folder that `torch.distributed.checkpoint` loads; returns its data files.
+    fn export_dcp(
+        &self,
+        py: Python,
+        url: &str,
+        names: Vec<String>,
+        shard_bytes: u64,
+        memory_bytes: u64,
+    ) -> PyResult<Vec<String>> {
+        let store = cairn::store::open(url).or_raise()?;
+        let options = RewriteOptions {
+            memory_bytes,
+            ..RewriteOptions::default()
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let contents = DcpContents {
+            names: &names,
+            values: self.plain_values(),
+            shard_bytes,
+        };
+        let source = self.source();
+        let report = py.detach(|| export_dcp(source, &store, contents, &options));
+        Ok(report.or_raise()?.files)
+    }
 }
 
 impl Source {
@@ -235,6 +279,13 @@ impl Source {
         match &self.0 {
             Kind::Checkpoint(checkpoint) => Some(checkpoint),
             Kind::Model(_) => None,
+        }
+    }
+
+    fn plain_values(&self) -> &BTreeMap<String, serde_json::Value> {
+        match &self.0 {
+            Kind::Checkpoint(checkpoint) => checkpoint.values(),
+            Kind::Model(model) => &model.model().values,
         }
     }
 

@@ -103,6 +103,12 @@ pub enum Error {
         /// Its own words.
         message: String,
     },
+    /// The caller of a rank decided not to save.
+    #[error("it was given up: {reason}")]
+    GivenUp {
+        /// Why.
+        reason: String,
+    },
     /// The parts of a save contradict each other.
     #[error("the writers of step {step} disagree: {reason}")]
     Disagreement {

@@ -17,8 +17,8 @@ use crate::source::Source;
 use crate::target::{Target, Wanted};
 use cairn_store::AlignedBuffer;
 use fill::{Filling, View};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ pub struct LoadOptions {
     pub threads: usize,
     /// The processes of this machine that load at the same time; each stored byte is then read by one of them.
     pub peers: Option<Peers>,
+    /// Counts the bytes read, for a progress bar.
+    pub progress: Arc<AtomicU64>,
 }
 
 impl Default for LoadOptions {
@@ -48,6 +50,7 @@ impl Default for LoadOptions {
             verify: true,
             threads: DEFAULT_THREADS,
             peers: None,
+            progress: Arc::default(),
         }
     }
 }
@@ -83,7 +86,7 @@ pub fn load(
         .into_iter()
         .map(|target| (target.wanted, target.bytes))
         .unzip();
-    let filling = Filling::new(&wanted, memory, options.verify);
+    let filling = Filling::new(&wanted, memory, options);
     let report = match &options.peers {
         Some(peers) if peers.ranks.len() != 1 => {
             together::load(source, &wanted, &filling, peers, options)

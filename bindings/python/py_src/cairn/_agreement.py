@@ -16,7 +16,7 @@ from ._cairn import Spec
 from ._part import Part, replicated
 from ._tree import Flat
 from ._world import World
-from .errors import RanksDisagree
+from .errors import RankFailed, RanksDisagree
 
 
 _EVERYWHERE = "everywhere"
@@ -49,9 +49,20 @@ def agree(flat: Flat, world: World, url: str, ranks_differ: bool, before: Holder
 
 def _exchange(flat: Flat, world: World, url: str, ranks_differ: bool) -> Holders:
     own = {name: _told(part, world) for name, part in flat.parts.items()}
-    topic = f"{world.session}/{url}/{next(_rounds[url])}"
-    told = [json.loads(message) for message in world.exchange(topic, json.dumps(own))]
+    told = [json.loads(message) for message in world.exchange(_topic(world, url), json.dumps(own))]
+    for rank, names in enumerate(told):
+        if isinstance(names, str):
+            raise RankFailed(f"rank {rank} cannot save: {names}", hint="look at that rank's log")
     return _compare(told, world, ranks_differ)
+
+
+def refuse(world: World, url: str, reason: str) -> None:
+    """Tells the ranks that wait for a first comparison why this one has nothing to compare."""
+    world.tell(_topic(world, url), json.dumps(reason))
+
+
+def _topic(world: World, url: str) -> str:
+    return f"{world.session}/{url}/{next(_rounds[url])}"
 
 
 def _placed(part: Part, holders: list[int] | None, world: World) -> Part:

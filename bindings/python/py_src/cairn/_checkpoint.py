@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import math
+import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
-from ._part import Context, Part
+from ._part import Context
 from ._shared import OWN_VALUES, stored_values
 from ._tree import Flat, fill, flatten
 from ._values import decode
+from ._progress import Progress
 from ._together import Peers, peers, worth_it
 from ._world import World
 from .errors import KeyMismatch, StateError
@@ -230,8 +231,11 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     def _read(
         self, slots: list[_Slot], refused: list[str], scope: list[str] | None, verify: bool, peers: Peers | None
     ) -> dict[str, Any]:
+        counter, total = _cairn.Counter(), sum(slot[3].nbytes for slot in slots)
+        what = "model" if self.step is None else f"step {self.step}"
         try:
-            return self._source.load(slots, refused, scope=scope, verify=verify, peers=peers)
+            with Progress(f"loading {what}", total, lambda: min(counter.value, total)):
+                return self._source.load(slots, refused, scope=scope, verify=verify, peers=peers, progress=counter)
         except KeyMismatch as error:
             if not (error.missing or error.mismatched):
                 error.hint = _LOAD_A_PART
@@ -280,9 +284,21 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
             raise _mismatch(missing, unexpected)
         return missing
 
+    def export_dcp(
+        self,
+        url: str | os.PathLike[str],
+        names: Sequence[str] | None = None,
+        *,
+        max_file_size: int = 5_000_000_000,
+        memory_bytes: int = 256 << 20,
+    ) -> list[str]:
+        """Writes tensors and plain values into a folder that stock ``torch.distributed.checkpoint`` loads; returns its data files."""
+        wanted = list(self) if names is None else list(names)
+        return self._source.export_dcp(os.fspath(url), wanted, max_file_size, memory_bytes)
+
     def export_hf(
         self,
-        url: str,
+        url: str | os.PathLike[str],
         names: Sequence[str] | None = None,
         *,
         max_shard_size: int = 5_000_000_000,
@@ -290,7 +306,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     ) -> list[str]:
         """Writes tensors into a Hugging Face folder, in bounded memory; returns its data files."""
         wanted = [name for name in self if name not in self.aliases] if names is None else list(names)
-        return self._source.export_hf(str(url), wanted, max_shard_size, memory_bytes)
+        return self._source.export_hf(os.fspath(url), wanted, max_shard_size, memory_bytes)
 
 
 def _refused(strict: Strict) -> list[str]:
@@ -309,17 +325,9 @@ def _slots(flat: Flat, world: World, stored: Container[str]) -> list[_Slot]:
         if part.key is None or fillers[part.key] == name or not part.memory.nbytes:
             slots.append((name, part.spec, world.rank, part.memory, part.strides))
         else:
-            slots.append((name, *_first_element(part, world), None))
+            nothing = _cairn.Spec.listed(part.spec.dtype, part.spec.shape, {})
+            slots.append((name, nothing, world.rank, part.memory[:0], None))
     return slots
-
-
-def _first_element(part: Part, world: World) -> tuple[_cairn.Spec, int, Any]:
-    """The least that can be asked for, and the same on all ranks, so that a tensor's name, type and shape are compared."""
-    dtype, shape = part.spec.dtype, part.spec.shape
-    first = [([0] * len(shape), [1] * len(shape), None)]
-    spec = _cairn.Spec.listed(dtype, shape, dict.fromkeys(world.ranks, first))
-    len_bytes = -(-(part.spec.nbytes or 0) // math.prod(shape))
-    return spec, world.rank, part.memory[:len_bytes].copy()
 
 
 def _finish(flat: Flat, untouched: set[str]) -> None:

@@ -17,16 +17,16 @@ from types import TracebackType
 from typing import Any, Literal
 
 from . import _cairn
-from ._agreement import Holders, agree
+from ._agreement import Holders, agree, refuse
 from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
-from ._part import Context
+from ._part import Context, Part
 from ._resume import load_latest
 from ._saving import Saving
 from ._shared import keep_own_values
 from ._tree import Flat, flatten
 from ._values import NotPlain, encode, refused
 from ._world import World
-from .errors import Damaged, Error, StateError, StepNotFound
+from .errors import Damaged, Error, RankFailed, RanksDisagree, StateError, StepNotFound
 
 logger = logging.getLogger("cairn")
 
@@ -89,7 +89,8 @@ class Checkpointer:
         self._reader: _cairn.Run | None = None
         self._saving: Saving | None = None
         self._pruning: threading.Thread | None = None
-        self._agreed: Holders | None = None
+        self._holders: Holders | None = None
+        self._outline: tuple[object, _cairn.Outline] | None = None
         self._process = os.getpid()
         _open.add(self)
 
@@ -142,19 +143,17 @@ class Checkpointer:
             StepExists: if the step is committed already and ``replace`` is not given.
             cairn.Error: the failure of the save before, if nobody looked at it.
         """
-        context = Context(self.world, state, None, {})
-        flat = flatten(state, context)
-        self._agree(flat)
-        if METRICS in flat.values or METRICS in flat.parts:
-            raise StateError(f"`{METRICS}` is the name of the metrics, so nothing else can have it")
-        if metrics:
-            flat.values[METRICS] = _metrics(metrics)
-        if self._ranks_differ:
-            keep_own_values(flat, self.world)
+        number = _step(step)
+        try:
+            flat = self._prepare(state, metrics)
+        except Error as error:
+            self._give_up(number, error)
+            raise
         self._prune_in_background()
         native = self._saving_run().save(
-            _step(step),
-            [(name, part.spec, part.memory, part.strides) for name, part in flat.parts.items()],
+            number,
+            self._outline_of(flat.parts),
+            [part.memory for part in flat.parts.values()],
             json.dumps(flat.values),
             json.dumps(flat.rank_values),
             list(tags),
@@ -257,8 +256,33 @@ class Checkpointer:
     def __repr__(self) -> str:
         return f"<Checkpointer {self._url!r}>"
 
-    def _agree(self, flat: Flat) -> None:
-        self._agreed = agree(flat, self.world, self._url, self._ranks_differ, self._agreed)
+    def _prepare(self, state: Any, metrics: Mapping[str, float] | None) -> Flat:
+        """The leaves of a state, compared with those of the other ranks."""
+        flat = flatten(state, Context(self.world, state, None, {}))
+        if METRICS in flat.values or METRICS in flat.parts:
+            raise StateError(f"`{METRICS}` is the name of the metrics, so nothing else can have it")
+        if metrics:
+            flat.values[METRICS] = _metrics(metrics)
+        self._holders = agree(flat, self.world, self._url, self._ranks_differ, self._holders)
+        if self._ranks_differ:
+            keep_own_values(flat, self.world)
+        return flat
+
+    def _give_up(self, step: int, error: Error) -> None:
+        """Tells the other ranks that this one cannot save, so that they do not wait for it."""
+        if self.world.size == 1 or isinstance(error, (RanksDisagree, RankFailed)):
+            return
+        if self._holders is None:
+            refuse(self.world, self._url, error.message)
+        self._saving_run().give_up(step, error.message)
+
+    def _outline_of(self, parts: dict[str, Part]) -> _cairn.Outline:
+        """What the state consists of; the same object as long as it stays the same, so that it is planned once."""
+        described = [*parts], [part.spec for part in parts.values()], [part.strides for part in parts.values()]
+        if self._outline is None or self._outline[0] != described:
+            tensors = [(name, part.spec, part.memory, part.strides) for name, part in parts.items()]
+            self._outline = described, _cairn.Outline(self.world.rank, tensors)
+        return self._outline[1]
 
     def _newest(self) -> int:
         steps = self.steps()

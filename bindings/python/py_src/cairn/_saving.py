@@ -23,6 +23,8 @@ class SaveReport:
     attempt: str
     #: The bytes this rank wrote.
     len_bytes: int
+    #: How long it took to plan; next to nothing if the state had the same outline as the one before.
+    planning_seconds: float
     #: From the call of ``save`` until this rank's bytes were durable.
     durable_seconds: float
     #: From the call of ``save`` until the step was committed.

@@ -1,13 +1,15 @@
 //! From chunks of files to the memory of targets: read, check, scatter.
 
-use super::damage;
+use super::parcel::Needed;
+use super::{LoadOptions, damage};
 use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::error::StoreContext;
-use crate::plan::{Chunk, FilePlan};
+use crate::plan::{Chunk, FilePlan, Transfer};
 use crate::target::Wanted;
-use cairn_tensor::Bands;
+use cairn_tensor::{Bands, Run};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The bytes that are checked and then copied at once: they stay in a core's own cache in between.
 const WINDOW_BYTES: usize = 4 * BLOCK_BYTES;
@@ -20,15 +22,21 @@ pub(crate) struct Filling<'a> {
     wanted: &'a [Wanted],
     bands: Vec<Bands<'a>>,
     verify: bool,
+    progress: &'a AtomicU64,
 }
 
 impl<'a> Filling<'a> {
-    /// Fills `memory`, a buffer for each of `wanted`; if `verify`, with nothing that is not checked.
-    pub(crate) fn new(wanted: &'a [Wanted], memory: Vec<&'a mut [u8]>, verify: bool) -> Self {
+    /// Fills `memory`, a buffer for each of `wanted`.
+    pub(crate) fn new(
+        wanted: &'a [Wanted],
+        memory: Vec<&'a mut [u8]>,
+        options: &'a LoadOptions,
+    ) -> Self {
         Self {
             wanted,
             bands: memory.into_iter().map(Bands::new).collect(),
-            verify,
+            verify: options.verify,
+            progress: &options.progress,
         }
     }
 
@@ -53,12 +61,25 @@ impl<'a> Filling<'a> {
             self.scatter(own, base, window)?;
             base += window.len();
         }
+        let read = bytes.len() as u64;
+        self.progress.fetch_add(read, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Fills what the targets need of a chunk that was read and checked; other bytes of it may be anything.
-    pub(crate) fn place(&self, view: View, bytes: &[u8]) -> Result<(), Error> {
-        self.scatter(view, first_byte(view.1), bytes)
+    /// Fills what the targets need of a chunk from what was packed of it for them.
+    pub(crate) fn place(&self, view: View, packed: &[u8], needed: &Needed) -> Result<(), Error> {
+        let (plan, chunk) = view;
+        let base = first_byte(chunk);
+        let range = base..base + chunk.len;
+        let mut locator = needed.locator();
+        for transfer in chunk.transfers_in(plan, &range) {
+            let runs = transfer.runs.in_source(range.clone()).map(|run| Run {
+                source: locator.find(run.source - base),
+                ..run
+            });
+            self.scatter_runs(transfer, packed, 0, runs)?;
+        }
+        Ok(())
     }
 
     /// Copies `bytes`, which lie at `base` in the file.
@@ -66,13 +87,23 @@ impl<'a> Filling<'a> {
         let range = base..base + bytes.len();
         for transfer in chunk.transfers_in(plan, &range) {
             let runs = transfer.runs.in_source(range.clone());
-            let scattered = self.bands[transfer.target].scatter(bytes, base, runs);
-            scattered.map_err(|source| Error::Copy {
-                name: self.wanted[transfer.target].name.clone(),
-                source,
-            })?;
+            self.scatter_runs(transfer, bytes, base, runs)?;
         }
         Ok(())
+    }
+
+    fn scatter_runs(
+        &self,
+        transfer: &Transfer,
+        bytes: &[u8],
+        base: usize,
+        runs: impl Iterator<Item = Run>,
+    ) -> Result<(), Error> {
+        let scattered = self.bands[transfer.target].scatter(bytes, base, runs);
+        scattered.map_err(|source| Error::Copy {
+            name: self.wanted[transfer.target].name.clone(),
+            source,
+        })
     }
 
     /// Compares each block of `bytes`, which lie at `base` in the file, with its checksum.

@@ -15,14 +15,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from .._cairn import Run, Saving, Spec
+from .._cairn import Outline, Run, Saving
 from .._checkpointer import Keep
 from ..errors import Error, StateError
 from ._dcp_items import ASSET, closing, pieces
@@ -126,10 +125,10 @@ class Writer(StorageWriter, BlockingAsyncStager):
         try:
             tensors, values, results = pieces(plan, planner, ticket.rank + 1)
         except BaseException as error:
-            _give_up(run, ticket, ticket.rank + 1, error)
+            run.give_up(ticket.step, f"{type(error).__name__}: {error}")
             raise
         rank_values = {} if self._rank is None else values
-        self._saving = self._save(run, ticket, tensors, rank_values=rank_values)
+        self._saving = self._save(run, ticket, ticket.rank + 1, tensors, rank_values=rank_values)
         _watch(self.checkpoint_id, run, self._saving)
         _wait_until_written(self._saving)
         future: Future[list[WriteResult]] = Future()
@@ -152,9 +151,9 @@ class Writer(StorageWriter, BlockingAsyncStager):
         try:
             tensors, values, asset = closing(metadata, results, per_rank=self._rank is not None)
         except BaseException as error:
-            _give_up(run, ticket, 0, error)
+            run.give_up(ticket.step, f"{type(error).__name__}: {error}")
             raise
-        self._save(run, ticket, tensors, values, asset=asset).wait()
+        self._save(run, ticket, 0, tensors, values, asset=asset).wait()
         self._prune(run)
 
     @classmethod
@@ -170,6 +169,7 @@ class Writer(StorageWriter, BlockingAsyncStager):
         self,
         run: Run,
         ticket: Ticket,
+        writer: int,
         tensors: list[Any],
         values: dict[str, Any] | None = None,
         *,
@@ -178,7 +178,8 @@ class Writer(StorageWriter, BlockingAsyncStager):
     ) -> Saving:
         return run.save(
             ticket.step,
-            tensors,
+            Outline(writer, tensors),
+            [memory for _, _, memory, _ in tensors],
             json.dumps(values or {}),
             json.dumps(rank_values or {}),
             self._tags,
@@ -224,16 +225,3 @@ def _watch(url: str, run: Run, saving: Saving) -> None:
 
     _watching[url] = threading.Thread(target=watch, args=(run,), name="cairn-dcp", daemon=True)
     _watching[url].start()
-
-
-def _give_up(run: Run, ticket: Ticket, writer: int, error: BaseException) -> None:
-    """Tells the other writers that this one will not come, so that they stop waiting.
-
-    The engine does so when it refuses a state. It refuses a tensor on a rank that does not exist, and says its name.
-    """
-    nobody = Spec.replicated("u8", [1], [writer, ticket.size + 1])
-    reason = f"{type(error).__name__}: {error}"[:1000]
-    try:
-        run.save(ticket.step, [(reason, nobody, np.zeros(1, np.uint8), None)], "{}", "{}", [], replace=True)
-    except Error as refusal:
-        logger.debug("gave up: %s", refusal)
