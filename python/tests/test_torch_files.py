@@ -39,6 +39,7 @@ def random_state():
     return {
         "types": {name: random_tensor(name, 5, 6) for name in DTYPES},
         "turned": torch.randn(7, 9).t(),
+        "far_apart": torch.randn(8, 40_000).t(),
         "part": torch.randn(10, 10)[2:5, 3:8],
         "repeated": torch.randn(3, 1).expand(3, 4),
         "permuted": torch.randn(2, 3, 4).permute(2, 0, 1),
