@@ -14,7 +14,7 @@ import pytest
 import cairn
 
 pytest.importorskip("jax")
-TIMEOUT_S = 300
+TIMEOUT_S = 120
 
 
 def launch(size: int, devices: int, folder: Path, *tasks: str) -> None:
@@ -57,3 +57,7 @@ def test_two_processes_save_and_load_what_one_process_loads_and_saves(tmp_path: 
     launch(1, 8, tmp_path / "two", "load")
     launch(1, 4, tmp_path / "one", "save")
     launch(2, 2, tmp_path / "one", "load")
+
+
+def test_a_process_may_have_no_part_of_an_array(tmp_path: Path) -> None:
+    launch(3, 1, tmp_path, "subset")

@@ -58,7 +58,13 @@ def _place(value: Any, path: str, context: Context) -> Placement | None:
             f"`{path}` belongs to {processes} processes of JAX, but {context.world.size} ranks save together",
             hint="call jax.distributed.initialize before the first save, and let Cairn find the world itself",
         )
-    return placement(sharding, tuple(value.shape))
+    placed = placement(sharding, tuple(value.shape))
+    if len(placed.boxes) == 1:
+        raise StateError(
+            f"`{path}` lies on devices of another process alone, which looks like an array of its own there",
+            hint="place it on devices of several processes, or give each process a copy",
+        )
+    return placed
 
 
 def _spec(value: Any, placed: Placement | None, path: str, context: Context) -> Spec:
