@@ -213,6 +213,26 @@ def test_an_optimizer_beside_a_state_dict_finds_the_same_names_as_beside_a_layer
     roundtrip(tmp_path, {"model": net, "optim": optimizer}, {"model": net.state_dict(), "optim": optimizer})
 
 
+def test_one_optimizer_for_two_layers_with_the_same_names_keeps_both_apart(tmp_path):
+    one, other = paddle.nn.Linear(2, 2), paddle.nn.Linear(2, 2)
+    optimizer = paddle.optimizer.Adam(0.1, parameters=one.parameters() + other.parameters())
+    (one(paddle.ones([1, 2])) + 3 * other(paddle.ones([1, 2]))).sum().backward()
+    optimizer.step()
+    cairn.Checkpointer(tmp_path).save(1, {"one": one, "other": other, "optim": optimizer}, blocking=True)
+    for path, layer in [("one", one), ("other", other)]:
+        saved = cairn.open(tmp_path)[f"optim.state.{path}.weight.moment1_0"]
+        assert bytes(saved.read_bytes()) == bits(optimizer._accumulators["moment1"][layer.weight.name])
+
+
+def test_the_moments_of_a_parameter_that_was_frozen_later_are_kept(tmp_path):
+    net = Net()
+    optimizer = adamw(net)
+    train(net, optimizer, 1)
+    net.embed.weight.stop_gradient = True
+    cairn.Checkpointer(tmp_path).save(1, {"model": net, "optim": optimizer}, blocking=True)
+    assert "optim.state.embed.weight.moment1_0" in cairn.open(tmp_path)
+
+
 def test_an_optimizer_without_its_layer_is_refused(tmp_path):
     net = Net()
     optimizer = adamw(net)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._containers import join
 from .._part import Context, Node
 from ..errors import StateError
 
@@ -22,23 +23,31 @@ def node(value: Any, path: str, context: Context) -> Node | None:
     return None
 
 
-def structured(context: Context) -> dict[str, tuple[str, Any]]:
-    """Paddle's own name of each parameter in the state → its structured name, and the tensor or ``ShardedWeight`` there.
+class Named(NamedTuple):
+    """A tensor of the state, or a ``ShardedWeight``, with its structured name and its whole path."""
+
+    name: str
+    path: str
+    tensor: Any
+
+
+def structured(context: Context) -> dict[str, Named]:
+    """Paddle's own name of each parameter in the state → its structured name.
 
     A parameter in a layer has the name it has there, whatever the layer's place in the state; one that stands in the state
     by itself has its path without the first key: that of a ``state_dict``. Of several names the first counts.
     """
     notes: dict[str, Any] = context.notes if context.notes is not None else {}
     if "paddle.structured" not in notes:
-        found: dict[str, tuple[str, Any]] = {}
+        found: dict[str, Named] = {}
         for path, leaf in context.leaves:
             if isinstance(leaf, paddle.nn.Layer):
                 for name, tensor in _tensors(leaf, context).items():
-                    found.setdefault(_local(tensor).name, (name, tensor))
+                    found.setdefault(_local(tensor).name, Named(name, join(path, name), tensor))
             elif isinstance(_local(leaf), paddle.Tensor):
-                found.setdefault(_local(leaf).name, (path.partition(".")[2] or path, leaf))
+                found.setdefault(_local(leaf).name, Named(path.partition(".")[2] or path, path, leaf))
         notes["paddle.structured"] = found
-    names: dict[str, tuple[str, Any]] = notes["paddle.structured"]
+    names: dict[str, Named] = notes["paddle.structured"]
     return names
 
 

@@ -6,12 +6,13 @@ are made. Here the name says which parameter it is: ``state.encoder.linear.weigh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._part import Context, Node
 from ..errors import StateError
-from ._layers import structured
+from ._layers import Named, structured
 
 if TYPE_CHECKING:
     paddle: Any
@@ -34,14 +35,15 @@ def node(value: Any, path: str, context: Context) -> Node | None:
     optimizer = _unwrapped(value, path)
     if optimizer is None:
         return None
-    names = _Names(structured(context), path)
-    parameters = [parameter for parameter in _parameters(optimizer) if not parameter.stop_gradient]
+    parameters = list(_parameters(optimizer))
+    names = _Names(structured(context), parameters, path)
     _create_missing(optimizer, parameters, names, path, context)
     tree = _learning_rate(optimizer)
     state = {}
     for parameter in parameters:
-        name, tensors = names.of(parameter), dict(_accumulators(optimizer, parameter))
+        tensors = dict(_accumulators(optimizer, parameter))
         if tensors:
+            name = names.of(parameter)
             state[name] = {key: names.placed(tensor, parameter) for key, tensor in tensors.items()}
     if state:
         tree["state"] = state
@@ -51,12 +53,13 @@ def node(value: Any, path: str, context: Context) -> Node | None:
 class _Names:
     """The structured name of each parameter, and its place in the whole tensor where ranks hold slices."""
 
-    def __init__(self, known: dict[str, tuple[str, Any]], path: str) -> None:
+    def __init__(self, known: dict[str, Named], parameters: list[Any], path: str) -> None:
         self._known = known
         self._path = path
+        self._counts = Counter(known[parameter.name].name for parameter in parameters if parameter.name in known)
 
     def of(self, parameter: Any) -> str:
-        """The structured name.
+        """The structured name; of two layers that both have such a name, with the layer's path before it.
 
         Raises:
             StateError: if no layer in the state has the parameter.
@@ -66,11 +69,12 @@ class _Names:
                 f"`{self._path}` updates the parameter `{parameter.name}`, which is in no layer of the state",
                 hint='name the layer beside it: {"model": layer, "optim": optimizer}',
             )
-        return self._known[parameter.name][0]
+        named = self._known[parameter.name]
+        return named.name if self._counts[named.name] == 1 else named.path
 
     def placed(self, tensor: Any, parameter: Any) -> Any:
         """The tensor, in the same place as its parameter if that is a slice of the same shape."""
-        weight = self._known[parameter.name][1]
+        weight = self._known[parameter.name].tensor
         if not isinstance(weight, ShardedWeight) or tensor.is_dist() or list(tensor.shape) != list(weight.local_shape):
             return tensor
         return ShardedWeight(weight.key, tensor, weight.local_shape, weight.global_shape, weight.global_offset)
@@ -121,7 +125,8 @@ def _create_missing(optimizer: Any, parameters: list[Any], names: _Names, path: 
     missing = [
         parameter
         for parameter in parameters
-        if not any(_accumulators(optimizer, parameter)) and (held or names.of(parameter) in stored)
+        if not any(_accumulators(optimizer, parameter))
+        and (held and not parameter.stop_gradient or stored and names.of(parameter) in stored)
     ]
     if missing:
         block = paddle.base.framework.default_main_program().global_block()
