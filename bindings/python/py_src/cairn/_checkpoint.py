@@ -326,7 +326,7 @@ def _slots(flat: Flat, world: World, stored: Container[str]) -> list[_Slot]:
             slots.append((name, part.spec, world.rank, part.memory, part.strides))
         else:
             nothing = _cairn.Spec.listed(part.spec.dtype, part.spec.shape, {})
-            slots.append((name, nothing, world.rank, part.memory[:0], None))
+            slots.append((name, nothing, world.rank, part.memory[:0].copy(), None))
     return slots
 
 
