@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import cairn
+import cairn.torch
 import torch
 from launch import launch, main
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -134,7 +135,7 @@ def partial_tensors_are_refused_by_name(folder: Path) -> None:
             raise AssertionError("a partial tensor was saved")
 
     launch(2, work)
-    assert not list(folder.iterdir())
+    assert not list(folder.rglob("*.safetensors")) and not cairn.Checkpointer(folder).steps()
 
 
 def a_shard_that_is_not_what_its_placement_says_is_refused_by_name(folder: Path) -> None:
@@ -162,13 +163,14 @@ def boxes_listed_by_each_rank_make_one_tensor(folder: Path) -> None:
 
     def load(rank: int, size: int) -> None:
         own = torch.zeros(10, 2)
-        cairn.Checkpointer(folder).load(into={"table": cairn.torch.Shards((10, 6), [(own, (0, rank * 2))])})
-        assert torch.equal(own, table[:, rank * 2 : rank * 2 + 2])
+        boxes = [(own, (0, rank * 2))] if rank < 3 else []
+        shards = cairn.torch.Shards((10, 6), boxes, dtype=torch.float32)
+        cairn.Checkpointer(folder).load(into={"table": shards})
+        assert rank == 3 or torch.equal(own, table[:, rank * 2 : rank * 2 + 2])
 
-    import cairn.torch
 
     launch(2, save)
-    launch(3, load)
+    launch(4, load)
 
 
 def sharded_tensors_of_old_are_boxes(folder: Path) -> None:

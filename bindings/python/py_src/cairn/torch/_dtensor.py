@@ -16,8 +16,10 @@ from ..errors import StateError
 from ._dtypes import dtype_name
 from ._memory import tensor_part
 from ._recall import recalled
-from ._shards import pieces_part
+from ._shards import nothing_to_load, pieces_part
 
+#: What the name of a mesh axis may look like.
+_AXIS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _specs: dict[object, Spec | None] = {}
 
 
@@ -37,18 +39,10 @@ def _make_part(value: Any, path: str, context: Context) -> Part:
     if spec is not None and held == list(local.shape):
         return tensor_part(local, spec, path, context)
     if spec is not None and held is None and value.device_mesh.get_coordinate() is None:
-        return _outside(spec, rank, context)
+        is_load = context.loading
+        return nothing_to_load(spec.dtype, tuple(spec.shape), context) if is_load else tensor_part(local, spec, path, context)
     boxes = _boxes(value, local, path)
     return pieces_part(dtype_name(value.dtype, path), tuple(value.shape), boxes, path, context)
-
-
-def _outside(spec: Spec, rank: int, context: Context) -> Part:
-    """The part of a rank outside of the mesh: nothing. A load wants memory for every name, so it gets one element's."""
-    if not context.loading or 0 in spec.shape:
-        return Part(spec, np.empty(0, dtype=np.uint8))
-    one = Spec.listed(spec.dtype, spec.shape, {rank: [([0] * len(spec.shape), [1] * len(spec.shape), None)]})
-    count = math.prod(spec.shape)
-    return Part(one, np.empty((spec.nbytes or 0) // count, dtype=np.uint8))
 
 
 def local_of(value: Any) -> Any:
@@ -114,8 +108,10 @@ def _dims_by_factor(placements: Sequence[Any], sizes: Sequence[int], count: int)
 
 
 def _axes(mesh: Any) -> list[tuple[str, int]]:
-    names = mesh.mesh_dim_names or [f"axis{axis}" for axis in range(mesh.ndim)]
-    return [(re.sub(r"[^\w.-]", "_", f"{name}", flags=re.ASCII), size) for name, size in zip(names, mesh.shape, strict=True)]
+    names = mesh.mesh_dim_names or ()
+    if len(set(names)) != mesh.ndim or not all(_AXIS.fullmatch(name) for name in names):
+        names = [f"axis{axis}" for axis in range(mesh.ndim)]
+    return list(zip(names, mesh.shape, strict=True))
 
 
 def _ranks(mesh: Any, path: str, world: World) -> list[int]:

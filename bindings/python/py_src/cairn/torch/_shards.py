@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from .._cairn import Spec
@@ -85,17 +87,33 @@ def pieces_part(dtype: str, shape: tuple[int, ...], boxes: Sequence[Box], path: 
         _check_box(tensor, offset, shape, path)
     rank = context.world.rank
     if 0 in shape:
-        return tensor_part(torch.empty(0), replicated(dtype, shape, context.world.size), path, context)
+        return Part(replicated(dtype, shape, context.world.size), _no_bytes(0))
     held = [(tensor.detach(), offset) for tensor, offset in boxes if tensor.numel()]
+    if not held and context.loading:
+        return nothing_to_load(dtype, shape, context)
     spec = Spec.listed(dtype, shape, {rank: [(offset, tuple(tensor.shape), None) for tensor, offset in held]})
     if len(held) == 1:
         return tensor_part(held[0][0], spec, path, context)
     tensors = [tensor for tensor, _ in held]
     if not tensors:
-        return tensor_part(torch.empty(0), spec, path, context)
+        return Part(spec, _no_bytes(0))
     if not context.loading:
         return owned_part(torch.cat([tensor.reshape(-1) for tensor in tensors]), spec, context)
     return _load_apart(tensors, spec, path, context)
+
+
+def nothing_to_load(dtype: str, shape: tuple[int, ...], context: Context) -> Part:
+    """The part of a rank that holds nothing. The engine wants memory for every name, so it gets that of one element."""
+    rank = context.world.rank
+    if 0 in shape:
+        return Part(replicated(dtype, shape, context.world.size), _no_bytes(0))
+    spec = Spec.listed(dtype, shape, {rank: [([0] * len(shape), [1] * len(shape), None)]})
+    return Part(spec, _no_bytes((spec.nbytes or 0) // math.prod(shape)))
+
+
+def _no_bytes(count: int) -> Any:
+    """Memory that nobody looks at."""
+    return np.empty(count, dtype=np.uint8)
 
 
 def _load_apart(tensors: list[Any], spec: Spec, path: str, context: Context) -> Part:
