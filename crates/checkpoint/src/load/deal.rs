@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The most bytes on their way between the peers of one machine.
-pub(crate) const MAX_EXCHANGE_BYTES: usize = 128 << 20;
+pub(crate) const MAX_EXCHANGE_BYTES: usize = 64 << 20;
 
-/// The most bytes that are handed over at once. Smaller than a read of one's own: others wait for it.
-const MAX_SHARED_BYTES: usize = 4 << 20;
+/// The most bytes that are handed over at once. Smaller than a read of one's own: others wait for it, and it stays in a shared cache.
+const MAX_SHARED_BYTES: usize = 2 << 20;
 
 /// A set of peers, a bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -156,8 +156,8 @@ impl Together<'_, '_> {
     /// Reads and receives everything; returns the bytes received.
     fn run(self, threads: usize) -> Result<u64, Error> {
         let longest = self.work.iter().map(|reading| reading.view.1.len).max();
-        // A reader has a parcel beside its buffer; who receives, two buffers for parts.
-        let threads = threads.clamp(1, MAX_LOAD_BUFFER_BYTES / (3 * CHUNK_BYTES));
+        // A reader has a parcel beside its buffer, and for each reader there may be one who receives.
+        let threads = threads.clamp(1, MAX_LOAD_BUFFER_BYTES / (2 * CHUNK_BYTES));
         let senders: Vec<usize> = (0..self.meeting.count())
             .filter(|s| *s != self.me)
             .collect();
@@ -241,7 +241,7 @@ impl Together<'_, '_> {
             })
             .collect();
         let mut watches = self.meeting.watches();
-        let mut buffers = [Vec::new(), Vec::new()];
+        let mut packed = Vec::new();
         let mut pause = Pause::default();
         inboxes.retain_mut(|(_, shares)| shares.peek().is_some());
         while !inboxes.is_empty() && !self.workers.has_failed() {
@@ -252,7 +252,7 @@ impl Together<'_, '_> {
                 };
                 let watch = &mut watches[*sender];
                 if let Some(part) = self.meeting.find(watch, *number as u64)? {
-                    self.receive(watch, share, &part, &mut buffers)?;
+                    self.receive(watch, share, &part, &mut packed)?;
                     watch.restart();
                     shares.next();
                     idle = false;
@@ -273,28 +273,21 @@ impl Together<'_, '_> {
         watch: &mut Watch,
         share: &Share,
         part: &Part,
-        [packed, unpacked]: &mut [Vec<u8>; 2],
+        packed: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let view = self.deal.view(share, self.me).expect(NEEDED);
-        let sender = watch.member;
-        let wrong = || self.meeting.broken(sender, "it handed over something else");
-        let chunk_len = view.1.len;
-        if part.len > chunk_len {
-            return Err(wrong());
+        let needed = match part.whole {
+            true => Needed::Whole,
+            false => Needed::of(view.0, view.1),
+        };
+        if part.len != needed.len(view.1.len) {
+            let message = "it handed over something else";
+            return Err(self.meeting.broken(watch.member, message));
         }
         packed.resize(part.len, 0);
         self.meeting.take(watch, part, packed)?;
-        self.received_bytes
-            .fetch_add(part.len as u64, Ordering::Relaxed);
-        if part.whole {
-            return match part.len == chunk_len {
-                true => self.filling.place(view, packed),
-                false => Err(wrong()),
-            };
-        }
-        unpacked.resize(chunk_len, 0);
-        let needed = Needed::of(view.0, view.1);
-        needed.unpack(packed, unpacked).ok_or_else(wrong)?;
-        self.filling.place(view, unpacked)
+        let received = part.len as u64;
+        self.received_bytes.fetch_add(received, Ordering::Relaxed);
+        self.filling.place(view, packed, &needed)
     }
 }
