@@ -190,6 +190,18 @@ fn a_distributed_checkpoint_is_put_together_from_boxes_and_flat_ranges() {
 }
 
 #[test]
+fn metadata_of_older_versions_tells_shapes_by_the_pieces_alone() {
+    let newer = FLEX[0].1;
+    let at = newer.windows(12).position(|word| word == b"global_shape");
+    let at = at.unwrap();
+    let older = [&newer[..at], b"unknown_key_", &newer[at + 12..]].concat();
+    let files = store(&[("0.metadata", &older), FLEX[1], FLEX[2]]);
+    let model = open(&files).unwrap();
+    assert_eq!(model.tensors["rows"].shape, [5, 3]);
+    assert_eq!(floats(&files, &model, "flat"), counting(15));
+}
+
+#[test]
 fn of_several_saves_the_newest_complete_one_is_opened() {
     let newer = [("7.metadata", FLEX_SAFETENSORS[0].1)];
     let half = [FLEX, &newer].concat();
