@@ -58,7 +58,7 @@ def build() -> AppState:
 def train(app: AppState, folder: str, steps: int) -> None:
     device = next(app.model.parameters()).device
     # Training goes on while DCP's ranks talk to each other: they need a group of their own for that.
-    group = dist.new_group(backend="gloo")
+    group: Any = dist.new_group(backend="gloo")
     saving: object = None
     while app.step < steps:
         batch = torch.randn(8, 64, generator=torch.Generator().manual_seed(app.step)).to(device)
