@@ -188,11 +188,11 @@ class Checkpointer:
         if self._ranks_differ and strict is True:
             strict = "partial"
         if step != "latest":
-            return self.open(step).load(into, strict=strict, verify=verify)
+            return self.open(step).load(into, strict=strict, verify=verify, together=not self._ranks_differ)
 
         def load(number: int) -> Loaded:
             self._check(number)
-            return self.open(number).load(into, strict=strict, verify=verify)
+            return self.open(number).load(into, strict=strict, verify=verify, together=not self._ranks_differ)
 
         return load_latest(self.world, self._url, self.steps(), load)
 
