@@ -69,7 +69,14 @@ def _walk(value: object, path: str, context: Context, flat: Flat) -> None:
         _put(flat.values, path, encode(value, path), flat)
         return
     for key, child in inside:
-        _walk(child, join(path, key), context, flat)
+        name = join(path, key)
+        # Most leaves are tensors, and there may be tens of thousands of them: this is the short way to the same place.
+        adapter = adapter_of(child)
+        part = None if adapter is None else adapter.part(child, name, context)
+        if part is None:
+            _walk(child, name, context, flat)
+        else:
+            _put(flat.parts, name, part, flat)
 
 
 def node_of(value: object, path: str, context: Context) -> Node | None:
