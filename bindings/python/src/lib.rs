@@ -20,11 +20,11 @@ mod _cairn {
     #[pymodule_export]
     use crate::outline::Outline;
     #[pymodule_export]
-    use crate::run::{Run, is_run, launch};
+    use crate::run::{Run, launch};
     #[pymodule_export]
     use crate::saving::Saving;
     #[pymodule_export]
-    use crate::source::{Counter, Source, open_model};
+    use crate::source::{Counter, Source, open_place};
     #[pymodule_export]
     use crate::spec::Spec;
 

@@ -7,13 +7,16 @@ use crate::saving::Saving;
 use crate::source::Source;
 use cairn::checkpoint::retention::{self, Keep};
 use cairn::checkpoint::{
-    Checkpointer, IfCommitted, Launch, Options, SaveOptions, StepState, World, all_steps, survey,
+    Checkpointer, IfCommitted, Launch, Options, SaveOptions, StepState, World, survey,
 };
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
+
+/// Attempts that nobody has touched for this long are nobody's work in progress.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 type LaunchTuple = (
     usize,
@@ -175,8 +178,9 @@ impl Run {
         let keep = Keep { last, every, tags };
         let store = self.inner().store();
         let pruned = py.detach(|| {
-            let plan = retention::plan(store, &keep, None, SystemTime::now())?;
-            if !dry_run && !plan.remove.is_empty() {
+            let plan = retention::plan(store, &keep, Some(ABANDONED), SystemTime::now())?;
+            let nothing = plan.remove.is_empty() && plan.leftovers.is_empty();
+            if !dry_run && !nothing {
                 retention::prune(store.as_ref(), &plan)?;
             }
             Ok::<_, cairn::checkpoint::Error>(plan.remove)
@@ -203,10 +207,15 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
+        let inner = self.inner.take();
         if self.process != std::process::id() {
             // In a forked child there is no thread to wait for, and waiting would never end.
-            std::mem::forget(self.inner.take());
+            std::mem::forget(inner);
+            return;
         }
+        // Dropping waits for the save in the background, which must not keep other threads of Python waiting.
+        let mut inner = Some(inner);
+        Python::try_attach(|py| py.detach(|| drop(inner.take())));
     }
 }
 
@@ -222,14 +231,6 @@ pub(crate) fn launch() -> PyResult<LaunchTuple> {
         launch.local_size,
         launch.launcher,
     ))
-}
-
-/// Whether there are steps at this place, committed or not.
-#[pyfunction]
-pub(crate) fn is_run(py: Python, url: &str) -> PyResult<bool> {
-    let store = cairn::store::open(url).or_raise()?;
-    let steps = py.detach(|| all_steps(store.as_ref()));
-    Ok(!steps.or_raise()?.is_empty())
 }
 
 fn values_of(json: &str) -> PyResult<BTreeMap<String, serde_json::Value>> {

@@ -5,8 +5,8 @@ use crate::memory::bytes_mut;
 use crate::report;
 use crate::spec::Spec;
 use cairn::checkpoint::{
-    Checkpoint, DcpContents, LoadOptions, LoadPlan, ModelSource, OnProblem, Peers, RewriteOptions,
-    Scope, Strictness, Target, Wanted, export_dcp, export_hf, load,
+    Checkpoint, DcpContents, LoadOptions, LoadPlan, ModelSource, OnProblem, Peers, Place,
+    RewriteOptions, Scope, Strictness, Target, Wanted, export_dcp, export_hf, find, load,
 };
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
@@ -51,24 +51,17 @@ impl Counter {
     }
 }
 
-/// Opens a model in another format: a folder or a file.
+/// Opens what lies at a path: a step of a run, or a model in another format. Of a run, nothing is opened: it is None.
 #[pyfunction]
-pub(crate) fn open_model(py: Python, url: &str) -> PyResult<Source> {
+pub(crate) fn open_place(py: Python, url: &str) -> PyResult<Option<Source>> {
     let opened = py.detach(|| {
-        let trimmed = url.trim_end_matches('/');
-        let (folder, name) = trimmed.rsplit_once('/').unwrap_or((".", trimmed));
-        let above = cairn::store::open(folder)?;
-        // A folder answers with an error, not with a length.
-        if !name.is_empty() && matches!(above.head(name), Ok(Some(_))) {
-            let model = cairn::formats::open_file(above.as_ref(), name)?;
-            return Ok(ModelSource::new(above, model));
-        }
-        let store = cairn::store::open(url)?;
-        let model = cairn::formats::open(store.as_ref())?;
-        Ok::<_, cairn::formats::Error>(ModelSource::new(store, model))
+        Ok::<_, cairn::checkpoint::Error>(match find(url)? {
+            Place::Run(_) => None,
+            Place::Step(run, step) => Some(Source::checkpoint(Checkpoint::open(run, step)?)),
+            Place::Folder(model) | Place::File(model) => Some(Source(Kind::Model(Box::new(model)))),
+        })
     });
-    let opened = opened.map_err(cairn::checkpoint::Error::from);
-    Ok(Source(Kind::Model(Box::new(opened.or_raise()?))))
+    opened.or_raise()
 }
 
 #[pymethods]

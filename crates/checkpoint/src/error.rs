@@ -125,6 +125,18 @@ pub enum Error {
         /// Why.
         source: Arc<Error>,
     },
+    /// There is nothing at a path.
+    #[error("`{path}` does not exist")]
+    NoSuchPath {
+        /// The path.
+        path: String,
+    },
+    /// What lies at a path is neither ours nor in a format that is known.
+    #[error("`{path}` is not a checkpoint or model")]
+    NotACheckpoint {
+        /// The path.
+        path: String,
+    },
     /// There is no such step.
     #[error("there is no step {step} in `{url}`")]
     NoSuchStep {
@@ -252,6 +264,9 @@ impl Error {
                 "committed steps: {}",
                 list(&available[available.len().saturating_sub(10)..])
             ),
+            Error::NotACheckpoint { .. } => {
+                "expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file".into()
+            }
             Error::Damaged { .. } => {
                 "use another step: `cairn ls` shows them, and loading `latest` passes over damaged ones".into()
             }

@@ -35,6 +35,7 @@ mod overlap;
 mod part;
 mod pattern;
 mod peers;
+mod place;
 mod plan;
 mod pool;
 mod problems;
@@ -71,6 +72,7 @@ pub use names::{COMMIT, parse_step_folder, step_folder};
 pub use part::AssetEntry;
 pub use pattern::{Pattern, name_family};
 pub use peers::{MAX_PEERS, Peers};
+pub use place::{Place, find, split as split_path};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{

@@ -37,10 +37,6 @@ pub(crate) enum Error {
     Store(#[from] store::Error),
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
-    #[error("`{path}` does not exist")]
-    NoSuchPath { path: String },
-    #[error("`{path}` is not a checkpoint or model")]
-    NotACheckpoint { path: String },
     #[error("`{path}` is not a run")]
     NotARun { path: String },
     #[error("`{path}` is a step, not a run")]
@@ -94,7 +90,8 @@ impl Error {
         };
         Some(match self {
             Error::Checkpoint(CheckpointError::StepTaken { .. }) => {
-                "choose another step with `--step`, or put this one in its place with `--replace`".into()
+                "choose another step with `--step`, or put this one in its place with `--replace`"
+                    .into()
             }
             Error::Checkpoint(CheckpointError::NothingUsable { .. }) => {
                 "`cairn ls` shows every step and what is wrong with it".into()
@@ -105,20 +102,25 @@ impl Error {
             Error::Sharding(error) => return error.hint(),
             Error::Store(error) | Error::Trace { source: error, .. } => return error.hint(),
             Error::Tensor(error) => return error.hint(),
-            Error::NotACheckpoint { .. } => {
-                "expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file".into()
+            Error::NotARun { .. } => {
+                "a run is a folder with folders such as `step-00012000`".into()
             }
-            Error::NotARun { .. } => "a run is a folder with folders such as `step-00012000`".into(),
             Error::StepAsTarget { step, .. } => {
                 format!("give the folder of the run, and the step with `--step {step}`")
             }
-            Error::NoSuchTensor { near, .. } | Error::NoSuchNames { near, .. } => did_you_mean(near),
+            Error::NoSuchTensor { near, .. } | Error::NoSuchNames { near, .. } => {
+                did_you_mean(near)
+            }
             Error::NoSuchRank { max, .. } => format!("its ranks end at {max}"),
-            Error::Slice { .. } => "slices are written as in NumPy: `[0, 2:8, ::4, ..., -1]`".into(),
+            Error::Slice { .. } => {
+                "slices are written as in NumPy: `[0, 2:8, ::4, ..., -1]`".into()
+            }
             Error::TooMuchToPrint { .. } => "give a smaller slice, such as `'name[:4, :4]'`".into(),
             Error::TargetTaken { .. } => "choose another folder, or pass `--replace`".into(),
             Error::SamePlace { .. } => "choose another folder for the result".into(),
-            Error::NotConfirmed { .. } => "`--dry-run` shows what would go, `--yes` deletes it".into(),
+            Error::NotConfirmed { .. } => {
+                "`--dry-run` shows what would go, `--yes` deletes it".into()
+            }
             _ => return None,
         })
     }

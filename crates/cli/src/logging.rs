@@ -61,7 +61,7 @@ impl Trace {
         let Some(path) = &self.path else {
             return Ok(());
         };
-        let (folder, name) = crate::open::split(path);
+        let (folder, name) = cairn::checkpoint::split_path(path);
         let lines = self.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
         let put = store::open(&folder).and_then(|store| store.put(&name, &lines, PutMode::Replace));
         put.map_err(|source| Error::Trace {

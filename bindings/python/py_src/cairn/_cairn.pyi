@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
+__all__ = ["VERSION", "Counter", "Outline", "Run", "Saving", "Source", "Spec", "launch", "open_place"]
+
 VERSION: str
 
 _Piece = tuple[list[int], list[int], tuple[int, int] | None]
 
 def launch() -> tuple[int, int, str | None, int | None, int | None, str]: ...
-def is_run(url: str) -> bool: ...
-def open_model(url: str) -> Source: ...
+def open_place(url: str) -> Source | None: ...
 
 @final
 class Spec:

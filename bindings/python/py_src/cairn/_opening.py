@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 from . import _cairn
 from ._checkpoint import Checkpoint, Loaded, Strict
 from ._checkpointer import Checkpointer
 from ._world import World
-
-_STEP = re.compile(r"(?:(?P<run>.*)/)?step-(?P<step>\d+)/*$")
 
 
 def open(url: str | os.PathLike[str], step: int | None = None, *, world: World | None = None) -> Checkpoint:
@@ -21,12 +18,10 @@ def open(url: str | os.PathLike[str], step: int | None = None, *, world: World |
     executed.
     """
     text = os.fspath(url)
-    named = _STEP.match(text)
-    if step is None and named is not None and _cairn.is_run(named["run"] or "."):
-        return Checkpointer(named["run"] or ".", world=world).open(int(named["step"]))
-    if step is not None or _cairn.is_run(text):
+    source = None if step is not None else _cairn.open_place(text)
+    if source is None:
         return Checkpointer(text, world=world).open("latest" if step is None else step)
-    return Checkpoint(_cairn.open_model(text), world)
+    return Checkpoint(source, world)
 
 
 def load(

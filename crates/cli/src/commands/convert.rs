@@ -2,10 +2,11 @@
 
 use crate::args::{Convert, Format};
 use crate::error::{Error, Exit};
-use crate::open::{Opened, open, split};
+use crate::open::{Opened, open};
 use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
+use cairn::checkpoint::split_path;
 use cairn::checkpoint::{
     DcpContents, MAX_LOAD_BUFFER_BYTES, Pattern, PlannedFile, RewriteOptions, Source, export_dcp,
     export_hf, plan_dcp, plan_hf,
@@ -101,7 +102,7 @@ fn refuse_taken(args: &Convert, opened: &Opened, target: &dyn Store) -> Result<V
     let folder = match opened {
         Opened::Checkpoint { .. } => None,
         Opened::Folder(_) => Some(store::open(&args.source)?),
-        Opened::File(_) => Some(store::open(&split(&args.source).0)?),
+        Opened::File(_) => Some(store::open(&split_path(&args.source).0)?),
     };
     if folder.is_some_and(|folder| folder.url() == target.url()) {
         return Err(Error::SamePlace { path });

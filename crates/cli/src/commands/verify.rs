@@ -2,7 +2,6 @@
 
 use crate::args::Verify;
 use crate::error::{Error, Exit, causes};
-use crate::open::{Place, find};
 use crate::printer::Printer;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{plural, size};
@@ -10,6 +9,7 @@ use cairn::checkpoint::{
     COMMIT, Checkpoint, Error as CheckpointError, ModelSource, StepState, Unfinished, all_steps,
     finish, step_folder, survey, unfinished,
 };
+use cairn::checkpoint::{Place, find};
 use cairn::store::Store;
 use serde::Serialize;
 use std::sync::Arc;

@@ -111,12 +111,10 @@ def _plain(planner: SavePlanner, item: WriteItem) -> Any:
 
 def _object(planner: SavePlanner, item: WriteItem) -> Any:
     """The object behind an item of bytes: from the planner itself, or out of the pickle it has made of it."""
-    kind = type(planner)
-    if isinstance(planner, DefaultSavePlanner) and (kind.resolve_data, kind.transform_object) == (
-        DefaultSavePlanner.resolve_data,
-        DefaultSavePlanner.transform_object,
-    ):
-        return planner.lookup_object(item.index)
+    if isinstance(planner, DefaultSavePlanner):
+        kind, default = type(planner), DefaultSavePlanner
+        if (kind.resolve_data, kind.transform_object) == (default.resolve_data, default.transform_object):
+            return planner.lookup_object(item.index)
     stream = planner.resolve_data(item)
     try:
         return torch.load(io.BytesIO(stream.getbuffer()), weights_only=True)  # type: ignore[union-attr]

@@ -12,7 +12,6 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from .._cairn import is_run
 from .._checkpointer import Checkpointer
 from .._opening import open as open_checkpoint
 from .._values import decode
@@ -113,10 +112,11 @@ class Reader(StorageReader):
         run = Checkpointer(url, world=World())
         if step is not None:
             return Opened(run.open(step), rank)
-        if not is_run(url):
+        steps = run.steps()
+        if not steps:
             return Opened(open_checkpoint(url, world=World()), rank)
         with suppress(Damaged):
-            if rank and (steps := run.steps()):
+            if rank:
                 return Opened(run.open(steps[-1]), rank)
         return Opened(run.open(), rank)
 
