@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import cairn
 import torch
@@ -38,13 +39,13 @@ def main() -> None:
 
     mesh = init_device_mesh(device, (size,), mesh_dim_names=("dp",))
     model = build().to(device)
-    for layer in model:
+    for layer in model.children():
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=100)
 
-    state = {"model": model, "optim": optimizer, "schedule": schedule, "rng": cairn.Rng(), "step": 0}
+    state: dict[str, Any] = {"model": model, "optim": optimizer, "schedule": schedule, "rng": cairn.Rng(), "step": 0}
     with cairn.Checkpointer(chosen.run, keep=cairn.Keep(last=2)) as checkpointer:
         if checkpointer.steps():
             state = checkpointer.load(into=state).state

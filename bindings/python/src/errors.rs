@@ -55,7 +55,7 @@ fn class(error: &Error) -> &'static str {
         Error::Version { .. } => "VersionError",
         Error::Format(_) => "FormatError",
         error if error.is_damage() => "Damaged",
-        Error::Store { .. } => "StoreError",
+        Error::Store { .. } | Error::Address(_) => "StoreError",
         Error::Stopped { .. } => "Error",
         _ => "StateError",
     }

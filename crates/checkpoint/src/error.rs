@@ -16,6 +16,9 @@ pub enum Error {
         /// The store's reason.
         source: cairn_store::Error,
     },
+    /// A path or URL is none that a store can lie at.
+    #[error(transparent)]
+    Address(cairn_store::Error),
     /// A mesh, sharding or shape does not hold together.
     #[error("tensor `{name}` cannot be placed")]
     Placement {
@@ -233,7 +236,7 @@ impl Error {
     /// What the reader can do next.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Error::Store { source, .. } => return source.hint(),
+            Error::Store { source, .. } | Error::Address(source) => return source.hint(),
             Error::Placement { source, .. } | Error::Rule { source, .. } => return source.hint(),
             Error::Format(source) => return source.hint(),
             Error::PreviousSave { source, .. } => return source.hint(),

@@ -1,7 +1,6 @@
 //! From a path to what lies there: a run, a step, or a model in another format.
 
 use crate::Error;
-use crate::error::StoreContext;
 use crate::names::parse_step_folder;
 use crate::run::{all_steps, committed_steps};
 use crate::source::ModelSource;
@@ -67,7 +66,7 @@ fn no_such_step(run: &dyn Store, step: u64) -> Result<Error, Error> {
 }
 
 fn open_store(path: &str) -> Result<Arc<dyn Store>, Error> {
-    cairn_store::open(path).doing(|| format!("look at `{path}`"))
+    cairn_store::open(path).map_err(Error::Address)
 }
 
 fn is_file(above: &dyn Store, name: &str) -> bool {
