@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
+from ._logger import logger
 from ._part import Context
 from ._shared import OWN_VALUES, stored_values
 from ._tree import Flat, fill, flatten
@@ -24,7 +24,6 @@ from .errors import KeyMismatch, StateError
 if TYPE_CHECKING:
     from ._lazy import LazyTensor
 
-logger = logging.getLogger("cairn")
 
 Strict = bool | Literal["partial"]
 METRICS = "$metrics"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import itertools
 import json
-import logging
 import operator
 import os
 import threading
@@ -19,6 +18,7 @@ from typing import Any, Literal
 from . import _cairn
 from ._agreement import Holders, agree, refuse
 from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
+from ._logger import logger
 from ._part import Context, Part
 from ._resume import load_latest
 from ._saving import Saving
@@ -27,8 +27,6 @@ from ._tree import Flat, flatten
 from ._values import NotPlain, encode, refused
 from ._world import World
 from .errors import Damaged, Error, RankFailed, RanksDisagree, StateError, StepNotFound
-
-logger = logging.getLogger("cairn")
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 #: How many objects of this process have saved to a run, which all ranks count alike.

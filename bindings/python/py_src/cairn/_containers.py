@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .errors import StateError
@@ -18,10 +18,10 @@ def leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield from leaves(child, f"{path}.{key}" if path else str(key))
 
 
-def children(value: object) -> list[tuple[object, Any]] | None:
+def children(value: object) -> Collection[tuple[object, Any]] | None:
     """The items of a container; ``None`` for everything else."""
     if isinstance(value, Mapping):
-        return list(value.items())
+        return value.items()
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
     if isinstance(value, (list, tuple)):

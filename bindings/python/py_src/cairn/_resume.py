@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from ._checkpoint import Loaded
+from ._logger import logger
 from ._world import World
 from .errors import Damaged, Error, RankFailed, StepNotFound
-
-logger = logging.getLogger("cairn")
 
 _FINE = "fine"
 _DAMAGED = "damaged: "

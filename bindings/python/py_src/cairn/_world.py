@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from . import _cairn
+from ._logger import logger
 from .errors import RankFailed, StateError
-
-logger = logging.getLogger("cairn")
 
 
 class Board(Protocol):
