@@ -21,7 +21,7 @@ usage: cargo xtask bench [OPTIONS]
   --ranks N         processes that hold it (default 4)
   --directory DIR   where checkpoints are written (default target/bench); name the disk to measure
   --machine NAME    name of the result folder (default: the processor)
-  --python          also measure the Python package: every script of bindings/python/bench
+  --python          measure the Python package instead: every script of bindings/python/bench
 ";
 
 /// Where the scripts that do the work with other tools lie.
@@ -88,7 +88,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
     }
     let options = Options::parse(workspace, arguments)?;
     std::fs::create_dir_all(&options.directory)?;
-    let mut measurements = engine(workspace, &options)?;
+    let mut measurements = match options.python {
+        true => Vec::new(),
+        false => engine(workspace, &options)?,
+    };
     let python = venv::ensure(workspace)?;
     for script in scripts(workspace, &python, &options)? {
         measurements.extend(measure(workspace, &python, &options, &script)?);
@@ -117,16 +120,17 @@ fn engine(workspace: &Workspace, options: &Options) -> Result<Vec<Measurement>> 
     Measurement::collect(command)
 }
 
-/// The scripts to run: the peers, then those of the freshly installed package if it was asked for.
+/// The scripts to run: the engine's peers, or those of the freshly installed package, which bring their own.
 fn scripts(workspace: &Workspace, python: &Path, options: &Options) -> Result<Vec<PathBuf>> {
     let peers = workspace.root.join(PEERS_FOLDER);
-    let mut scripts = PEERS.map(|name| peers.join(name)).to_vec();
-    if options.python {
-        package::install(workspace, python)?;
-        let package = files(&workspace.root.join(PACKAGE_FOLDER), "py")?.into_iter();
-        scripts.extend(package.filter(|path| !path.ends_with(PACKAGE_HARNESS)));
+    if !options.python {
+        return Ok(PEERS.map(|name| peers.join(name)).to_vec());
     }
-    Ok(scripts)
+    package::install(workspace, python)?;
+    let package = files(&workspace.root.join(PACKAGE_FOLDER), "py")?.into_iter();
+    Ok(package
+        .filter(|path| !path.ends_with(PACKAGE_HARNESS))
+        .collect())
 }
 
 /// Runs one script and reads the JSON lines it prints.

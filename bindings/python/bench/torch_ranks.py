@@ -123,6 +123,7 @@ class Rank:
             saving = []
             stalls.append(self.timed(lambda: saving.append(self.checkpointer.save(self.step, self.state))))
             saving[0].wait()
+            dist.barrier()  # a rank that still waits for the commit must not find it deleted
             self.tidy("cairn")
         return median([stall / copy for stall, copy in zip(stalls[1:], copies[1:], strict=True)])
 

@@ -19,7 +19,6 @@ pub(crate) struct Chunk {
     index: usize,
     len: usize,
     buffer: AlignedBuffer,
-    crcs: Vec<u32>,
 }
 
 /// A file being written. Fill it, or send it chunk by chunk and close it.
@@ -34,29 +33,23 @@ pub(crate) struct FileWriter {
 pub(crate) struct Draining(JoinHandle<Result<Vec<u32>, Error>>);
 
 impl Chunk {
-    /// Chunk number `index`: fills the first `len` bytes of `buffer` block by block, and computes the CRC of each block
-    /// while it is in the processor's cache.
+    /// Chunk number `index`, in the first `len` bytes of `buffer`.
     pub(crate) fn fill<E>(
         index: usize,
         len: usize,
         mut buffer: AlignedBuffer,
-        mut fill: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+        fill: impl FnOnce(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<Self, (AlignedBuffer, E)> {
-        let mut offset = index as u64 * CHUNK_BYTES as u64;
-        let mut crcs = Vec::with_capacity(len.div_ceil(BLOCK_BYTES));
-        for block in buffer[..len].chunks_mut(BLOCK_BYTES) {
-            if let Err(error) = fill(offset, block) {
-                return Err((buffer, error));
-            }
-            crcs.push(crc32c(block));
-            offset += block.len() as u64;
+        match fill(index as u64 * CHUNK_BYTES as u64, &mut buffer[..len]) {
+            Ok(()) => Ok(Self { index, len, buffer }),
+            Err(error) => Err((buffer, error)),
         }
-        Ok(Self {
-            index,
-            len,
-            buffer,
-            crcs,
-        })
+    }
+
+    /// The CRC of each block. The caller of a save does not wait for these.
+    fn crcs(&self) -> Vec<u32> {
+        let blocks = self.buffer[..self.len].chunks(BLOCK_BYTES);
+        blocks.map(crc32c).collect()
     }
 }
 
@@ -82,7 +75,7 @@ impl FileWriter {
         }
     }
 
-    /// Fills the file by calling `fill(offset, bytes)` for each of its blocks, on several threads, and hands it to the background.
+    /// Fills the file by calling `fill(offset, bytes)` for each of its chunks, on several threads, and hands it to the background.
     pub(crate) fn fill<E: Send>(
         self,
         threads: usize,
@@ -190,14 +183,16 @@ fn write_chunks(
     thread::scope(|scope| {
         for _ in 0..WRITE_THREADS {
             scope.spawn(|| {
+                cairn_store::yield_to_others();
                 while let Some(chunk) = next() {
+                    let chunk_crcs = chunk.crcs();
                     if lock(&failure).is_none() {
                         if let Err(error) = write_chunk(writer, key, &chunk) {
                             lock(&failure).get_or_insert(error);
                         }
                         written.fetch_add(chunk.len as u64, Ordering::Relaxed);
                     }
-                    lock(&crcs).insert(chunk.index, chunk.crcs);
+                    lock(&crcs).insert(chunk.index, chunk_crcs);
                     pool.give(chunk.buffer);
                 }
             });
