@@ -17,7 +17,7 @@ import cairn
 class Momentum(NamedTuple):
     """The state of the optimizer."""
 
-    count: jax.Array
+    steps: jax.Array
     velocity: Any
 
 
@@ -45,7 +45,7 @@ def update(params: Any, opt: Momentum, rng: Any) -> tuple[Any, Momentum, Any, An
     value, gradients = jax.value_and_grad(loss)(params, jax.random.normal(now, (16, 64)))
     velocity = jax.tree.map(lambda old, gradient: 0.9 * old + gradient, opt.velocity, gradients)
     params = jax.tree.map(lambda param, change: param - 0.01 * change, params, velocity)
-    return params, Momentum(opt.count + 1, velocity), rng, value
+    return params, Momentum(opt.steps + 1, velocity), rng, value
 
 
 def main(folder: str, steps: int) -> None:
