@@ -22,6 +22,7 @@ pub mod pickle;
 pub mod plain;
 pub mod safetensors;
 pub mod torch_zip;
+mod tree;
 
 pub use error::Error;
 pub use model::{DataFile, Encoding, Model, PieceAt, Tensor};

@@ -12,12 +12,12 @@
 //! float is stored as `int8` without a trace of what it was, and is `i8` here and there.
 
 mod array;
+mod contents;
 pub mod flex;
 pub mod pdiparams;
 pub mod pdparams;
 mod program;
 pub mod unified;
-mod walk;
 
 use crate::Error;
 use crate::model::Model;

@@ -13,7 +13,7 @@
 mod directory;
 mod dtypes;
 mod encode;
-mod flatten;
+mod named;
 mod rebuild;
 
 use crate::model::{DataFile, Model};
@@ -28,7 +28,6 @@ pub(crate) use rebuild::sizes;
 pub use rebuild::{Located, locate};
 
 pub(crate) use directory::Archive;
-pub(crate) use flatten::Flattened;
 
 /// The longest pickle of an archive that is read.
 pub const MAX_PICKLE_BYTES: u64 = 1 << 30;
@@ -79,8 +78,7 @@ pub(crate) fn add_file(
         key: key.to_string(),
         len_bytes: reader.len(),
     });
-    let flattened = Flattened::new(&archive, &pickle, file)?;
-    flattened.add_to(key, model)
+    named::add(&archive, &pickle, file, model)
 }
 
 /// Whether the file begins like something `torch.save` wrote.

@@ -10,10 +10,10 @@
 
 mod metadata;
 
-use super::array::{self, Array};
-use super::walk::Walk;
+use super::array::Array;
+use super::contents::Contents;
 use crate::model::{DataFile, Encoding, Model, Tensor};
-use crate::{Error, join, pickle, safetensors};
+use crate::{Error, join, safetensors};
 use cairn_sharding::Piece;
 use cairn_store::Store;
 use cairn_tensor::element_count;
@@ -126,8 +126,7 @@ fn read_file(
         len_bytes: reader.len(),
     });
     if !key.ends_with(".safetensors") {
-        let pickle = pickle::read(key, reader.as_ref(), 0..reader.len(), &array::policy())?;
-        return Ok(Walk::new(key, reader.as_ref(), pickle.root())?.arrays);
+        return Ok(Contents::read(key, reader.as_ref())?.arrays);
     }
     let header = safetensors::read(store, key)?;
     let start = header.data_start;

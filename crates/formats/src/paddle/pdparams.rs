@@ -3,11 +3,10 @@
 //! `{"a": {"b": array}, "n": 3}` has the tensor `a.b` and the value `n`. The table of structured names that Paddle adds to
 //! the state of a layer is the value [`NAME_TABLE`]. Arrays that protocols 2 and 3 could not hold in one piece are joined.
 
-use super::array::{self, Array};
-use super::walk::Walk;
+use super::array::Array;
+use super::contents::Contents;
 use crate::Error;
 use crate::model::{DataFile, Model, Tensor};
-use crate::pickle;
 use cairn_sharding::{Piece, Region};
 use cairn_store::Store;
 use serde_json::Value;
@@ -28,16 +27,15 @@ pub fn open_file(store: &dyn Store, key: &str) -> Result<Model, Error> {
         ..Model::default()
     };
     let reader = store.reader(key)?;
-    let pickle = pickle::read(key, reader.as_ref(), 0..reader.len(), &array::policy())?;
-    let walk = Walk::new(key, reader.as_ref(), pickle.root())?;
+    let contents = Contents::read(key, reader.as_ref())?;
     let file = model.files.len();
     model.files.push(DataFile {
         key: key.to_string(),
         len_bytes: reader.len(),
     });
-    model.values = walk.values;
-    model.aliases = walk.aliases;
-    let mut arrays = walk.arrays;
+    model.values = contents.values;
+    model.aliases = contents.aliases;
+    let mut arrays = contents.arrays;
     if let Some(table) = model.values.remove(CUT_TABLE) {
         for (name, entry) in table.as_object().into_iter().flatten() {
             let tensor = joined(key, file, name, entry, &mut arrays)?;
