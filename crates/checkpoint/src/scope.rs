@@ -36,11 +36,13 @@ impl Source for Scope<'_> {
     }
 
     fn aliases(&self) -> BTreeMap<String, String> {
-        self.source.aliases()
+        let mut aliases = self.source.aliases();
+        aliases.retain(|name, _| self.contains(name));
+        aliases
     }
 
     fn find(&self, name: &str) -> Option<StoredTensor> {
-        self.source.find(name)
+        self.source.find(name).filter(|_| self.contains(name))
     }
 
     fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
