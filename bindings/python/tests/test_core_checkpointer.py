@@ -397,6 +397,23 @@ def test_every_error_is_one_of_ours() -> None:
     assert all(hasattr(cairn, name) for name in cairn.__all__)
 
 
-def test_importing_imports_no_framework() -> None:
-    program = "import sys, cairn; assert not {'torch', 'jax', 'paddle', 'asyncio'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)
+def newly_imported(statement: str) -> set[str]:
+    program = f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+def test_importing_imports_next_to_nothing() -> None:
+    assert newly_imported("import cairn") <= {"cairn", "cairn._cairn", "cairn.errors", "__future__"}
+
+
+def test_using_it_imports_no_framework() -> None:
+    imported = newly_imported("import cairn; [getattr(cairn, name) for name in cairn.__all__]")
+    assert "cairn._checkpointer" in imported
+    assert not {"numpy", "torch", "jax", "paddle", "asyncio", "concurrent.futures", "logging"} & imported
+
+
+def test_a_name_it_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'cairn' has no attribute 'Chekpointer'"):
+        getattr(cairn, "Chekpointer")
+    assert set(cairn.__all__) <= set(dir(cairn))

@@ -5,17 +5,10 @@
 >>> checkpointer.save(step, {"model": model, "optim": optimizer})
 >>> checkpointer.load(into={"model": model, "optim": optimizer})
 
-Frameworks are met when their objects are: importing this package imports none of them.
+Frameworks are met when their objects are, and most of this package when it is asked for: importing it imports neither.
 """
 
 from ._cairn import VERSION as __version__
-from ._checkpoint import Checkpoint, Explained, Loaded
-from ._checkpointer import Checkpointer, Keep
-from ._opening import load, open
-from ._part import PerRank
-from ._rng import Rng
-from ._saving import SaveReport, Saving
-from ._world import World
 from .errors import (
     Damaged,
     Error,
@@ -30,6 +23,16 @@ from .errors import (
     StoreError,
     VersionError,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._checkpoint import Checkpoint, Explained, Loaded
+    from ._checkpointer import Checkpointer, Keep
+    from ._opening import load, open
+    from ._part import PerRank
+    from ._rng import Rng
+    from ._saving import SaveReport, Saving
+    from ._world import World
 
 __all__ = [
     "Checkpoint",
@@ -58,3 +61,29 @@ __all__ = [
     "load",
     "open",
 ]
+
+#: The modules whose names are looked up when they are first used.
+_MODULES = {
+    "_checkpoint": ("Checkpoint", "Explained", "Loaded"),
+    "_checkpointer": ("Checkpointer", "Keep"),
+    "_opening": ("load", "open"),
+    "_part": ("PerRank",),
+    "_rng": ("Rng",),
+    "_saving": ("SaveReport", "Saving"),
+    "_world": ("World",),
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    for module, names in _MODULES.items():
+        if name in names:
+            value: object = getattr(import_module(f".{module}", __name__), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | set(__all__))

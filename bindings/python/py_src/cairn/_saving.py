@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _cairn
 from ._progress import Progress
 from .errors import StateError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Saving:
     def future(self) -> Future[SaveReport]:
         """The same as a :class:`concurrent.futures.Future`."""
         if self._future is None:
+            from concurrent.futures import Future
+
             self._future = Future()
             threading.Thread(target=_fulfil, args=(self._future, self), daemon=True).start()
         return self._future
@@ -104,7 +108,6 @@ class Saving:
     def __repr__(self) -> str:
         written, total = self.progress()
         return f"<Saving step {self.step}: {'done' if self.done() else f'{written} of {total} bytes'}>"
-
 
 
 def _fulfil(future: Future[SaveReport], saving: Saving) -> None:
