@@ -112,6 +112,12 @@ pub enum Error {
         /// The element type.
         dtype: DType,
     },
+    /// Elements of this type are not averaged.
+    #[error("cannot average `{dtype}`")]
+    UnsupportedAverage {
+        /// The element type.
+        dtype: DType,
+    },
     /// An average over nothing.
     #[error("cannot average over zero contributions")]
     EmptyAverage,
@@ -136,6 +142,10 @@ impl Error {
                 &format!("a reduction of `{dtype}`"),
                 ReduceOp::ALL.into_iter().filter(|op| op.applies_to(*dtype)),
             )),
+            Error::UnsupportedAverage { .. } => {
+                let floats = [DType::F32, DType::Bf16, DType::F16, DType::F64];
+                Some(choices("the type of what is averaged", floats))
+            }
             _ => None,
         }
     }

@@ -11,6 +11,7 @@
 //! | fill one target from several threads | [`Bands`] |
 //! | change the element type | [`cast`] |
 //! | combine buffers element by element | [`reduce_into`], [`finish_average`] |
+//! | average many sources, one at a time | [`absorb`], [`Blend`] |
 //! | look at one element | [`read_f64`], [`format_element`] |
 //!
 //! ```
@@ -26,6 +27,7 @@
 //! # Ok::<(), cairn_tensor::Error>(())
 //! ```
 
+mod average;
 mod bands;
 mod blocks;
 mod cast;
@@ -38,6 +40,7 @@ mod runs;
 mod shape;
 mod strided;
 
+pub use average::{Blend, Running, Statistic, absorb};
 pub use bands::{BAND_BYTES, Bands};
 pub use cast::{Overflow, cast};
 pub use dtype::DType;
