@@ -1,6 +1,6 @@
 //! Times as text.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// `2026-11-15T09:12:07Z`.
 pub fn rfc3339(time: SystemTime) -> String {
@@ -11,6 +11,28 @@ pub fn rfc3339(time: SystemTime) -> String {
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// `350 µs`, `4.2 ms`, `6.1 s`, `2 min 5 s`: a length of time, in as many digits as people compare.
+pub fn duration_text(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    // Each limit is where the text below it would round to the next unit.
+    match seconds {
+        ..0.5e-6 => "0 ms".into(),
+        ..0.9995e-3 => format!("{:.0} µs", seconds * 1e6),
+        ..9.95e-3 => tenths(seconds * 1e3, "ms"),
+        ..0.9995 => format!("{:.0} ms", seconds * 1e3),
+        ..119.95 => tenths(seconds, "s"),
+        _ => {
+            let whole = seconds.round();
+            format!("{} min {} s", (whole / 60.0).floor(), whole % 60.0)
+        }
+    }
+}
+
+fn tenths(value: f64, unit: &str) -> String {
+    let digits = format!("{value:.1}");
+    format!("{} {unit}", digits.strip_suffix(".0").unwrap_or(&digits))
 }
 
 /// The date `days` after 1970-01-01 in the Gregorian calendar, which repeats every 400 years.
@@ -34,10 +56,33 @@ fn civil(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    //! Known dates, leap days among them.
+    //! Known dates, leap days among them, and lengths at the edge of a unit.
 
     use super::*;
-    use std::time::Duration;
+
+    #[test]
+    fn lengths_of_time_are_short() {
+        let cases = [
+            (0, "0 ms"),
+            (499, "0 ms"),
+            (1_400, "1 µs"),
+            (999_400, "999 µs"),
+            (999_600, "1 ms"),
+            (4_000_000, "4 ms"),
+            (4_200_000, "4.2 ms"),
+            (9_960_000, "10 ms"),
+            (999_400_000, "999 ms"),
+            (999_600_000, "1 s"),
+            (6_100_000_000, "6.1 s"),
+            (119_940_000_000, "119.9 s"),
+            (119_960_000_000, "2 min 0 s"),
+            (u64::MAX, "307445734 min 34 s"),
+        ];
+        for (nanoseconds, text) in cases {
+            let duration = Duration::from_nanos(nanoseconds);
+            assert_eq!(duration_text(duration), text, "{nanoseconds} ns");
+        }
+    }
 
     #[test]
     fn known_times_are_written_as_people_write_them() {

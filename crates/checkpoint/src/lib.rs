@@ -13,6 +13,7 @@
 //! | lay out a model by patterns over names | [`ShardRules`] |
 //! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
 //! | delete old steps | [`retention`] |
+//! | see where the time of a save went | [`Timeline`], [`Checkpoint::timelines`] |
 //!
 //! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
 
@@ -54,6 +55,7 @@ mod survey;
 mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod timeline;
 mod verify;
 mod world;
 mod writer;
@@ -61,14 +63,14 @@ mod writer;
 pub use assign::{Assignment, Item, WriterItems};
 pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest, Options};
-pub use clock::rfc3339;
+pub use clock::{duration_text, rfc3339};
 pub use commit::IfCommitted;
 pub use error::{Error, Skipped};
 pub use launch::Launch;
 pub use layout::Layout;
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
 pub use manifest::{FORMAT_VERSION, Manifest};
-pub use names::{COMMIT, parse_step_folder, step_folder};
+pub use names::{COMMIT, is_timeline, parse_step_folder, step_folder};
 pub use part::AssetEntry;
 pub use pattern::{Pattern, name_family};
 pub use peers::{MAX_PEERS, Peers};
@@ -89,5 +91,6 @@ pub use source::{ModelSource, Source, SourceFile, StoredPiece, StoredTensor};
 pub use state::{MAX_NAME_BYTES, Outline, State};
 pub use survey::{StepState, survey};
 pub use target::{Target, Wanted};
+pub use timeline::Timeline;
 pub use verify::{Unfinished, VerifyReport, finish, unfinished, verify};
 pub use world::World;

@@ -5,6 +5,7 @@
 //!     4d1c2b…/                 one attempt, immutable
 //!         00000.safetensors    what writer 0 wrote
 //!         00000.part           writer 0's receipt: sizes, checksums
+//!         00000.timeline       where the time of rank 0 went; nobody depends on it
 //!         FAILED               the first writer that gave up says why
 //!         files/config.json    small files that travel with the state
 //!     COMMIT                   the manifest; its existence is the commit
@@ -14,6 +15,14 @@ use crate::checksum::{sha256_hex, to_hex};
 
 /// The name of the object whose existence commits a step.
 pub const COMMIT: &str = "COMMIT";
+
+/// The ending of files that say where the time of a save went.
+const TIMELINE: &str = ".timeline";
+
+/// Whether a key is that of a timeline: an account of a save, no part of what was saved.
+pub fn is_timeline(key: &str) -> bool {
+    key.ends_with(TIMELINE) && !key.contains("/files/")
+}
 
 /// The folder of `step`: `step-00012000`.
 pub fn step_folder(step: u64) -> String {
@@ -55,6 +64,10 @@ impl AttemptKeys {
 
     pub(crate) fn part(&self, writer: usize) -> String {
         format!("{}/{writer:05}.part", self.folder)
+    }
+
+    pub(crate) fn timeline(&self, rank: usize) -> String {
+        format!("{}/{rank:05}{TIMELINE}", self.folder)
     }
 
     pub(crate) fn failed(&self) -> String {
@@ -133,5 +146,15 @@ mod tests {
         assert_eq!(keys.writer_of_part(&keys.part(17)), Some(17));
         assert_eq!(keys.writer_of_part(&keys.data(17)), None);
         assert_eq!(keys.writer_of_part("step-00000003/abcd/00017.part"), None);
+    }
+
+    #[test]
+    fn timelines_are_told_from_data_parts_and_files_of_users() {
+        let keys = AttemptKeys::new(3, "abc");
+        assert!(is_timeline(&keys.timeline(17)));
+        assert_eq!(keys.writer_of_part(&keys.timeline(17)), None);
+        for key in [keys.data(0), keys.part(0), keys.asset("1.timeline")] {
+            assert!(!is_timeline(&key), "{key}");
+        }
     }
 }
