@@ -8,20 +8,17 @@ mod cache;
 mod checkpoint;
 mod dcp;
 mod hf;
+mod output;
 
 use crate::Error;
-use crate::assign::cut::byte_group;
-use crate::image::Image;
 use crate::load::{LoadOptions, load};
 use crate::pool::{CHUNK_BYTES, Pool};
 use crate::problems::Strictness;
 use crate::source::Source;
-use crate::target::Target;
 use crate::writer::{Chunk, Draining, FileWriter, chunk_count, chunk_len};
 use cache::Cached;
-use cairn_sharding::{Listed, Piece, TensorSpec};
 use cairn_store::{AlignedBuffer, Store};
-use cairn_tensor::DType;
+use output::OutputFile;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -54,37 +51,11 @@ impl Default for RewriteOptions {
 /// Chunks of one file that are filled by one load: enough to keep several reads in flight.
 const WINDOW_CHUNKS: usize = 8;
 
-/// A file to be written.
-struct OutputFile {
-    key: String,
-    len: u64,
-    /// What is known beforehand: headers, and everything else that is no tensor's data, in order.
-    frames: Vec<Frame>,
-    items: Vec<OutputItem>,
-}
-
-/// Bytes that lie at `begin` in an output file.
-struct Frame {
-    begin: u64,
-    bytes: Vec<u8>,
-}
-
-/// A piece of a tensor in an output file.
-struct OutputItem {
-    name: String,
-    dtype: DType,
-    shape: Vec<usize>,
-    piece: Piece,
-    /// First byte in the file.
-    begin: u64,
-    len: u64,
-}
-
 /// Writes all `files` from `source` and returns the CRCs of each.
 fn write_files(
     source: &dyn Source,
     store: &Arc<dyn Store>,
-    files: &[OutputFile],
+    files: &mut [OutputFile],
     options: &RewriteOptions,
 ) -> Result<Vec<Vec<u32>>, Error> {
     let source = Cached::new(source);
@@ -94,7 +65,7 @@ fn write_files(
     let group = (chunks / 2).clamp(1, files.len().max(1));
     let window = (chunks / 2 / group).clamp(1, WINDOW_CHUNKS);
     let mut crcs = Vec::with_capacity(files.len());
-    for files in files.chunks(group) {
+    for files in files.chunks_mut(group) {
         let writers: Vec<FileWriter> = files
             .iter()
             .map(|file| {
@@ -125,7 +96,7 @@ fn write_files(
 /// Fills and sends the chunks `window` of every file.
 fn fill_window(
     source: &dyn Source,
-    files: &[OutputFile],
+    files: &mut [OutputFile],
     writers: &[FileWriter],
     window: std::ops::Range<usize>,
     pool: &Pool,
@@ -148,7 +119,6 @@ fn fill_window(
     for (file, index, len, buffer) in &mut filled {
         let offset = *index as u64 * CHUNK_BYTES as u64;
         let out = &mut buffer[..*len];
-        files[*file].fill_frames(offset, out);
         for (item, begin, bytes) in files[*file].items_in(offset, out) {
             if item.is_whole_elements(begin, bytes.len()) {
                 targets.push(item.target(begin, bytes)?);
@@ -159,124 +129,14 @@ fn fill_window(
     }
     load(source, targets, &load_options)?;
     for (file, index, len, buffer) in filled {
-        let in_place = |_, _: &mut [u8]| Ok::<(), Infallible>(());
-        match Chunk::fill(index, len, buffer, in_place) {
+        let complete = |offset, out: &mut [u8]| {
+            files[file].complete(offset, out);
+            Ok::<(), Infallible>(())
+        };
+        match Chunk::fill(index, len, buffer, complete) {
             Ok(chunk) => writers[file].send(chunk),
             Err((_, never)) => match never {},
         }
     }
     Ok(())
-}
-
-impl Frame {
-    /// The header of a safetensors file.
-    fn header(image: Image) -> Self {
-        Self {
-            begin: 0,
-            bytes: image.header,
-        }
-    }
-}
-
-impl OutputFile {
-    /// Copies the parts of frames that lie in `out`, the bytes of the file from `offset` on.
-    fn fill_frames(&self, offset: u64, out: &mut [u8]) {
-        let end = offset + out.len() as u64;
-        let frame_end = |frame: &Frame| frame.begin + frame.bytes.len() as u64;
-        let first = self
-            .frames
-            .partition_point(|frame| frame_end(frame) <= offset);
-        for frame in self.frames[first..]
-            .iter()
-            .take_while(|frame| frame.begin < end)
-        {
-            let (begin, stop) = (frame.begin.max(offset), frame_end(frame).min(end));
-            let [to, from] = [offset, frame.begin]
-                .map(|base| usize::try_from(begin - base).expect("inside a frame in memory"));
-            let len = usize::try_from(stop - begin).expect("inside a chunk");
-            out[to..to + len].copy_from_slice(&frame.bytes[from..from + len]);
-        }
-    }
-
-    /// Splits `out`, the bytes of the file from `offset` on, by item: each with where in it the bytes begin.
-    fn items_in<'a>(
-        &self,
-        offset: u64,
-        out: &'a mut [u8],
-    ) -> Vec<(&OutputItem, u64, &'a mut [u8])> {
-        let mut found = Vec::new();
-        let end = offset + out.len() as u64;
-        let first = self
-            .items
-            .partition_point(|item| item.begin + item.len <= offset);
-        let mut rest = out;
-        let mut position = offset;
-        for item in self.items[first..]
-            .iter()
-            .take_while(|item| item.begin < end)
-        {
-            let (begin, stop) = (item.begin.max(offset), (item.begin + item.len).min(end));
-            let skip = usize::try_from(begin - position).expect("inside a chunk");
-            let len = usize::try_from(stop - begin).expect("inside a chunk");
-            let (bytes, after) = rest.split_at_mut(skip).1.split_at_mut(len);
-            (rest, position) = (after, stop);
-            if len > 0 {
-                found.push((item, begin - item.begin, bytes));
-            }
-        }
-        found
-    }
-}
-
-impl OutputItem {
-    /// Whether `len` bytes from `offset` on are whole elements.
-    fn is_whole_elements(&self, offset: u64, len: usize) -> bool {
-        let group = self.group_bytes();
-        let at_end = offset + len as u64 == self.len;
-        offset.is_multiple_of(group) && (at_end || (len as u64).is_multiple_of(group))
-    }
-
-    fn group_bytes(&self) -> u64 {
-        (byte_group(self.dtype) * self.dtype.bits() / 8) as u64
-    }
-
-    /// Loads bytes that begin or end inside an element (six-bit types only): the whole elements first, then the part asked for.
-    fn load_around(
-        &self,
-        source: &dyn Source,
-        offset: u64,
-        bytes: &mut [u8],
-        options: &LoadOptions,
-    ) -> Result<(), Error> {
-        let group = self.group_bytes();
-        let begin = offset / group * group;
-        let end = (offset + bytes.len() as u64)
-            .next_multiple_of(group)
-            .min(self.len);
-        let mut whole = vec![0; usize::try_from(end - begin).expect("little more than a chunk")];
-        load(source, vec![self.target(begin, &mut whole)?], options)?;
-        let skip = usize::try_from(offset - begin).expect("less than a group");
-        bytes.copy_from_slice(&whole[skip..skip + bytes.len()]);
-        Ok(())
-    }
-
-    /// The target for `bytes`, which lie `offset` bytes into the item.
-    fn target<'a>(&self, offset: u64, bytes: &'a mut [u8]) -> Result<Target<'a>, Error> {
-        let bits = self.dtype.bits() as u64;
-        let first = usize::try_from(offset * 8 / bits).expect("an element of a tensor");
-        let count = bytes.len() * 8 / self.dtype.bits();
-        let base = self.piece.flat.as_ref().map_or(0, |range| range.start);
-        let piece = Piece {
-            region: self.piece.region.clone(),
-            flat: Some(base + first..base + first + count),
-        };
-        let listed = Listed::new([(0, vec![piece])].into());
-        let spec = TensorSpec::new(self.dtype, self.shape.clone(), listed).map_err(|source| {
-            Error::Placement {
-                name: self.name.clone(),
-                source,
-            }
-        })?;
-        Target::new(&self.name, &spec, 0, bytes)
-    }
 }

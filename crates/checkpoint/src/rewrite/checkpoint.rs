@@ -1,6 +1,7 @@
 //! A source as a new checkpoint with another layout.
 
-use super::{Frame, OutputFile, OutputItem, RewriteOptions, write_files};
+use super::output::{Frame, OutputFile, OutputItem};
+use super::{RewriteOptions, write_files};
 use crate::Error;
 use crate::clock::rfc3339;
 use crate::commit::Attempt;
@@ -68,10 +69,10 @@ pub fn rewrite(
     let plans: Vec<WriterPlan> = (0..new.world)
         .map(|rank| WriterPlan::of_rank(&layout, rank, new.world))
         .collect::<Result<_, _>>()?;
-    let files: Vec<OutputFile> = (0..new.world)
+    let mut files: Vec<OutputFile> = (0..new.world)
         .filter_map(|rank| output_file(&attempt, rank, &plans[rank]))
         .collect();
-    let crcs = write_files(source, store, &files, options)?;
+    let crcs = write_files(source, store, &mut files, options)?;
     put_parts(store.as_ref(), new, &attempt, &plans, crcs)?;
     attempt.commit(store.as_ref())?;
     Ok(RewriteReport {
@@ -134,6 +135,7 @@ fn output_file(attempt: &Attempt, rank: usize, plan: &WriterPlan) -> Option<Outp
             piece: item.piece.clone(),
             begin: image.data_start() + item.offset,
             len: item.len_bytes,
+            checksum: None,
         }
     });
     Some(OutputFile {

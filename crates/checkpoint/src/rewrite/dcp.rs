@@ -1,7 +1,8 @@
 //! A source as a folder that `torch.distributed.checkpoint` loads.
 
 use super::hf::{ExportReport, PlannedFile, put, shards};
-use super::{Frame, OutputFile, OutputItem, RewriteOptions, write_files};
+use super::output::{Checksum, Frame, OutputFile, OutputItem};
+use super::{RewriteOptions, write_files};
 use crate::Error;
 use crate::source::{Source, StoredTensor};
 use cairn_formats::dcp::{DATA_SUFFIX, METADATA_FILE, StoredItem, encode_metadata};
@@ -50,12 +51,12 @@ pub fn export_dcp(
     contents: DcpContents,
     options: &RewriteOptions,
 ) -> Result<ExportReport, Error> {
-    let folder = Folder::new(source, contents)?;
+    let mut folder = Folder::new(source, contents)?;
     let metadata = encode_metadata(&folder.items).ok_or_else(|| Error::State {
         name: METADATA_FILE.into(),
         reason: "cannot name an element type that torch does not have".into(),
     })?;
-    for file in folder.files.chunks(1) {
+    for file in folder.files.chunks_mut(1) {
         write_files(source, store, file, options)?;
     }
     let assets = source.assets()?;
@@ -130,6 +131,7 @@ impl Folder {
             shape: stored.shape,
             begin: file.len,
             len: frame.len_bytes,
+            checksum: Some(Checksum::new(file.frames.len(), frame.crc_at)),
         });
         file.len += frame.len_bytes;
         self.add_frame(frame.after);

@@ -1,6 +1,7 @@
 //! A source as a Hugging Face model folder.
 
-use super::{Frame, OutputFile, OutputItem, RewriteOptions, write_files};
+use super::output::{Frame, OutputFile, OutputItem};
+use super::{RewriteOptions, write_files};
 use crate::Error;
 use crate::error::StoreContext;
 use crate::image::Image;
@@ -67,7 +68,7 @@ pub fn export_hf(
     shard_bytes: u64,
     options: &RewriteOptions,
 ) -> Result<ExportReport, Error> {
-    let files = output_files(source, names, shard_bytes)?;
+    let mut files = output_files(source, names, shard_bytes)?;
     let mut weight_map = Map::new();
     let mut total = 0;
     for file in &files {
@@ -76,7 +77,7 @@ pub fn export_hf(
             total += item.len;
         }
     }
-    for file in files.chunks(1) {
+    for file in files.chunks_mut(1) {
         write_files(source, store, file, options)?;
     }
     let assets = source.assets()?;
@@ -179,6 +180,7 @@ fn output_file(key: String, shard: &Shard) -> Result<OutputFile, Error> {
         shape: entry.shape,
         begin: image.data_start() + entry.begin,
         len: entry.end - entry.begin,
+        checksum: None,
     });
     Ok(OutputFile {
         key,

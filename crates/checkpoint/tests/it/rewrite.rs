@@ -3,13 +3,16 @@
 use crate::common::{Model, Specs, bytes, len, memory, spec};
 use crate::roundtrip::pairs;
 use cairn_checkpoint::{
-    Checkpoint, Checkpointer, Error, ModelSource, NewCheckpoint, RewriteOptions, SaveOptions,
-    Source, State, World, export_hf, rewrite,
+    Checkpoint, Checkpointer, DcpContents, Error, ModelSource, NewCheckpoint, RewriteOptions,
+    SaveOptions, Source, State, World, export_dcp, export_hf, rewrite,
 };
 use cairn_formats::hf::{INDEX_FILE, SINGLE_FILE, open_folder};
 use cairn_formats::safetensors::{Entry, encode};
+use cairn_formats::torch_zip::tensor_frame;
+use cairn_formats::{Encoding, dcp};
 use cairn_store::{PutMode, Store};
 use cairn_tensor::DType;
+use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -214,6 +217,51 @@ fn an_export_opens_as_a_model_with_equal_tensors() {
             assert_eq!(report.files[0] == SINGLE_FILE, files == 1);
             model.assert_loads_as(&open_hf(&store), &large("single", ""));
         }
+    }
+}
+
+/// Tensors of torch's types: one ends in a chunk where another begins, one fills several chunks, one is empty.
+fn for_torch() -> Model {
+    let texts = [
+        ("a", "u8[5]"),
+        ("b", "f32[5000, 1000]"),
+        ("c", "bf16[0, 3]"),
+        ("d", "i64[7]"),
+    ];
+    let specs = texts.map(|(name, text)| (name.to_string(), spec("single", text)));
+    Model::new(specs.into(), 1)
+}
+
+#[test]
+fn an_export_for_torch_holds_equal_tensors_and_their_checksums() {
+    let model = for_torch();
+    let checkpoint = saved(&model);
+    let values = [("step".to_string(), json!(7))].into();
+    for (memory_bytes, shard_bytes) in [(1, u64::MAX), (1 << 30, u64::MAX), (1 << 30, 6)] {
+        let store = memory();
+        let contents = DcpContents {
+            names: &checkpoint.names(),
+            values: &values,
+            shard_bytes,
+        };
+        export_dcp(&checkpoint, &store, contents, &with_memory(memory_bytes)).unwrap();
+        let opened = dcp::open_folder(store.as_ref(), "").unwrap();
+        assert_eq!(opened.values, values);
+        for (name, tensor) in &opened.tensors {
+            let piece = &tensor.pieces[0];
+            let Encoding::TorchArchive { len_bytes } = piece.encoding else {
+                panic!("`{name}` has no archive of its own");
+            };
+            let file = store.get(&opened.files[piece.file].key).unwrap();
+            let end = usize::try_from(piece.offset + len_bytes).unwrap();
+            let frame = tensor_frame(tensor.dtype, &tensor.shape).unwrap();
+            let after = &file[end - frame.after.len()..end];
+            let crc = checksum(CrcAlgorithm::Crc32IsoHdlc, &model.whole[name]);
+            for at in frame.crc_at {
+                assert_eq!(after[at..at + 4], crc.to_le_bytes()[..4], "{name}");
+            }
+        }
+        model.assert_loads_as(&ModelSource::new(store, opened), &model.specs);
     }
 }
 

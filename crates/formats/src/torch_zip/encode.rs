@@ -1,12 +1,12 @@
 //! Archives as `torch.load` reads them, around data that is written by somebody else.
 //!
 //! ```text
-//! data.pkl  byteorder  version  header of data/0 │ the tensor's bytes │ central directory
-//! ╰────────────────── before ───────────────────╯                     ╰───── after ─────╯
+//! data.pkl  byteorder  version  header of data/0 │ the tensor's bytes │ descriptor of data/0  central directory
+//! ╰────────────────── before ───────────────────╯                     ╰──────────────── after ────────────────╯
 //! ```
 //!
-//! The bytes of a tensor are not known when its frame is written, so the checksum of `data/0` is zero. Torch does not look
-//! at it.
+//! The checksum of a tensor is known once its bytes have passed. It therefore stands behind them, in a descriptor and in
+//! the directory, as torch itself writes it.
 
 use super::dtypes::{storage_of, torch_name};
 use crate::pickle::Writer;
@@ -19,6 +19,12 @@ use serde_json::Value;
 const ALIGNMENT: usize = 64;
 /// Lengths from here on need the wide fields of a zip.
 const WIDE: u64 = u32::MAX as u64;
+/// The flag of an entry with a descriptor behind its data.
+const DESCRIBED: usize = 1 << 3;
+/// Where the checksum lies in a descriptor.
+const DESCRIPTOR_CRC: usize = 4;
+/// Where the checksum lies in an entry of the directory.
+const DIRECTORY_CRC: usize = 16;
 
 /// The bytes around a tensor's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +35,8 @@ pub struct Frame {
     pub after: Vec<u8>,
     /// The length of the data.
     pub len_bytes: u64,
+    /// Where in `after` the CRC-32 of the data belongs, four bytes from the lowest on. It is zero there.
+    pub crc_at: [usize; 2],
 }
 
 /// The frame of a row-major tensor; `None` if torch has no such type, or its size overflows.
@@ -37,12 +45,16 @@ pub fn tensor_frame(dtype: DType, shape: &[usize]) -> Option<Frame> {
     let len_bytes = dtype.len_bytes(count)? as u64;
     let pickle = tensor_pickle(dtype, shape, count, len_bytes)?;
     let mut zip = Zip::new(pickle);
-    zip.open("data/0", len_bytes, 0);
-    let after = zip.directory(len_bytes);
+    zip.open("data/0", len_bytes, None);
+    let mut after = descriptor(len_bytes);
+    let (directory, last) = zip.directory(len_bytes + after.len() as u64);
+    let crc_at = [DESCRIPTOR_CRC, after.len() + last + DIRECTORY_CRC];
+    after.extend(directory);
     Some(Frame {
         before: zip.bytes,
         after,
         len_bytes,
+        crc_at,
     })
 }
 
@@ -56,8 +68,8 @@ pub fn value_archive(value: &Value) -> Option<Vec<u8>> {
 /// The archive of a pickle without tensors.
 pub(super) fn pickle_archive(pickle: Vec<u8>) -> Vec<u8> {
     let mut zip = Zip::new(pickle);
-    let after = zip.directory(0);
-    zip.bytes.extend(after);
+    let (directory, _) = zip.directory(0);
+    zip.bytes.extend(directory);
     zip.bytes
 }
 
@@ -107,7 +119,8 @@ struct Entry {
     name: String,
     header: u64,
     len: u64,
-    crc: u32,
+    /// `None` if it comes in a descriptor behind the data.
+    crc: Option<u32>,
 }
 
 impl Zip {
@@ -126,12 +139,12 @@ impl Zip {
     fn add(&mut self, name: &str, data: &[u8]) {
         let crc = checksum(CrcAlgorithm::Crc32IsoHdlc, data);
         let crc = u32::try_from(crc).expect("a CRC of 32 bits");
-        self.open(name, data.len() as u64, crc);
+        self.open(name, data.len() as u64, Some(crc));
         self.bytes.extend(data);
     }
 
     /// Writes the header of an entry, padded so that its data is aligned.
-    fn open(&mut self, name: &str, len: u64, crc: u32) {
+    fn open(&mut self, name: &str, len: u64, crc: Option<u32>) {
         let name = format!("archive/{name}");
         let header = self.bytes.len() as u64;
         let mut extra = wide_field(len, &[len, len]);
@@ -152,11 +165,13 @@ impl Zip {
         });
     }
 
-    /// The end of the archive, if `data_len` more bytes come before it.
-    fn directory(&self, data_len: u64) -> Vec<u8> {
-        let start = self.bytes.len() as u64 + data_len;
+    /// The end of the archive, if `more_len` bytes come before it, and where in it the last entry begins.
+    fn directory(&self, more_len: u64) -> (Vec<u8>, usize) {
+        let start = self.bytes.len() as u64 + more_len;
         let mut end = Vec::new();
+        let mut last = 0;
         for entry in &self.entries {
+            last = end.len();
             let extra = wide_field(entry.len, &[entry.len, entry.len]);
             end.extend(b"PK\x01\x02\0\0");
             end.extend(common(entry.len, entry.crc, &entry.name, extra.len()));
@@ -177,20 +192,33 @@ impl Zip {
         end.extend(four(len));
         end.extend(four(start));
         end.extend([0; 2]);
-        end
+        (end, last)
     }
 }
 
 /// Version, flags, method, time, checksum, lengths.
-fn common(len: u64, crc: u32, name: &str, extra_len: usize) -> Vec<u8> {
+fn common(len: u64, crc: Option<u32>, name: &str, extra_len: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(two(if len >= WIDE { 45 } else { 20 }));
-    bytes.extend([0; 8]);
-    bytes.extend(crc.to_le_bytes());
+    bytes.extend(two(if crc.is_none() { DESCRIBED } else { 0 }));
+    bytes.extend([0; 6]);
+    bytes.extend(crc.unwrap_or(0).to_le_bytes());
     bytes.extend(four(len));
     bytes.extend(four(len));
     bytes.extend(two(name.len()));
     bytes.extend(two(extra_len));
+    bytes
+}
+
+/// What follows the data of an entry whose checksum was not known before: checksum and lengths.
+fn descriptor(len: u64) -> Vec<u8> {
+    let mut bytes = b"PK\x07\x08\0\0\0\0".to_vec();
+    for len in [len, len] {
+        match len >= WIDE {
+            true => bytes.extend(len.to_le_bytes()),
+            false => bytes.extend(four(len)),
+        }
+    }
     bytes
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::pickle::Writer;
 use cairn_store::{Memory, PutMode};
 use cairn_tensor::DType;
+use crc_fast::CrcAlgorithm;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -31,11 +32,53 @@ impl ObjectReader for Hollow {
 }
 
 fn archive(dtype: DType, shape: &[usize]) -> Vec<u8> {
-    let frame = tensor_frame(dtype, shape).unwrap();
-    let mut bytes = frame.before;
-    bytes.extend((0..frame.len_bytes).map(|byte| u8::try_from(byte % 251).unwrap()));
-    bytes.extend(frame.after);
-    bytes
+    let mut frame = tensor_frame(dtype, shape).unwrap();
+    let data: Vec<u8> = (0..frame.len_bytes)
+        .map(|byte| u8::try_from(byte % 251).unwrap())
+        .collect();
+    let crc = u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, &data)).unwrap();
+    for at in frame.crc_at {
+        assert_eq!(frame.after[at..at + 4], [0; 4]);
+        frame.after[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+    [frame.before, data, frame.after].concat()
+}
+
+/// For every entry of a zip: its name, the checksum in the directory, and its data.
+fn entries(zip: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
+    let number = |at: usize, len: usize| {
+        let bytes = zip[at..at + len].iter().rev();
+        bytes.fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
+    };
+    let end = zip.len() - 22;
+    let mut at = number(end + 16, 4);
+    let mut found = Vec::new();
+    while zip[at..].starts_with(b"PK\x01\x02") {
+        let (name, extra, local) = (number(at + 28, 2), number(at + 30, 2), number(at + 42, 4));
+        let data = local + 30 + number(local + 26, 2) + number(local + 28, 2);
+        let data = zip[data..data + number(at + 24, 4)].to_vec();
+        let crc = u32::try_from(number(at + 16, 4)).unwrap();
+        let text = String::from_utf8_lossy(&zip[at + 46..at + 46 + name]);
+        found.push((text.into_owned(), crc, data));
+        at += 46 + name + extra;
+    }
+    assert_eq!(at, end);
+    found
+}
+
+#[test]
+fn every_entry_of_a_written_archive_has_its_checksum() {
+    let archives = [
+        archive(DType::F32, &[3, 2]),
+        archive(DType::U8, &[0]),
+        value_archive(&json!({"a": 1})).unwrap(),
+    ];
+    for bytes in archives {
+        for (name, crc, data) in entries(&bytes) {
+            let actual = crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, &data);
+            assert_eq!(u64::from(crc), actual, "{name}");
+        }
+    }
 }
 
 #[test]
