@@ -1,6 +1,7 @@
 //! One rank's access to a run.
 
 use crate::errors::{OrRaise, raise};
+use crate::memory::Memory;
 use crate::outline::Outline;
 use crate::report;
 use crate::saving::Saving;
@@ -9,7 +10,6 @@ use cairn::checkpoint::retention::{self, Keep};
 use cairn::checkpoint::{
     Checkpointer, IfCommitted, Launch, Options, SaveOptions, StepState, World, survey,
 };
-use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
@@ -60,12 +60,11 @@ impl Run {
             raise("StateError", &message, Some(hint.into()), None)
         })?;
         let mut options = Options::default();
-        let seconds = |value: f64| Duration::try_from_secs_f64(value).ok();
-        if let Some(timeout) = commit_timeout.and_then(seconds) {
-            options.commit_timeout = timeout;
+        if let Some(value) = commit_timeout {
+            options.commit_timeout = seconds("commit_timeout", value)?;
         }
-        if let Some(takeover) = takeover.and_then(seconds) {
-            options.takeover = takeover;
+        if let Some(value) = takeover {
+            options.takeover = seconds("takeover", value)?;
         }
         options.staging_bytes = staging_bytes;
         let store = cairn::store::open(url).or_raise()?;
@@ -97,7 +96,7 @@ impl Run {
         py: Python,
         step: u64,
         outline: &Outline,
-        memory: Vec<PyReadonlyArray1<u8>>,
+        memory: &Memory,
         values: &str,
         rank_values: &str,
         tags: Vec<String>,
@@ -105,6 +104,7 @@ impl Run {
         assets: Option<BTreeMap<String, Vec<u8>>>,
     ) -> PyResult<Saving> {
         self.check_process()?;
+        let memory = memory.borrow(py)?;
         let mut state = outline.state(&memory)?;
         for (name, value) in values_of(values)? {
             state.value(&name, value);
@@ -231,6 +231,16 @@ pub(crate) fn launch() -> PyResult<LaunchTuple> {
         launch.local_size,
         launch.launcher,
     ))
+}
+
+/// A time to wait; more than can be counted is for ever.
+fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+    if value >= 0.0 {
+        return Ok(Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX));
+    }
+    let message = format!("{name}={value} is not a time to wait");
+    let hint = "give seconds, 0 or more; `float('inf')` waits for ever";
+    Err(raise("StateError", &message, Some(hint.into()), None))
 }
 
 fn values_of(json: &str) -> PyResult<BTreeMap<String, serde_json::Value>> {

@@ -122,6 +122,23 @@ def test_options_are_checked(tmp_path: Path) -> None:
         run.load(into={}, strict="all")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("seconds", [-1.0, -1e-9, float("-inf"), float("nan")])
+def test_a_time_to_wait_is_not_negative(tmp_path: Path, seconds: float) -> None:
+    refused = pytest.raises(StateError, match=r"is not a time to wait\nhint: give seconds, 0 or more")
+    with refused:
+        cairn.Checkpointer(tmp_path, commit_timeout=seconds)
+    for option in ("commit_timeout", "takeover"):
+        with refused:
+            cairn._cairn.Run(str(tmp_path), 0, 1, None, **{option: seconds})
+
+
+@pytest.mark.parametrize("seconds", [0, 1e-9, 1e300, float("inf")])
+def test_a_time_to_wait_may_be_nothing_or_for_ever(tmp_path: Path, seconds: float) -> None:
+    with cairn.Checkpointer(tmp_path, commit_timeout=seconds) as run:
+        run.save(1, {"lr": 0.1}, blocking=True)
+        assert run.steps() == [1]
+
+
 # Strictness.
 
 

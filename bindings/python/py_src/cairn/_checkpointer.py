@@ -60,7 +60,7 @@ class Checkpointer:
         ranks: ``"same"`` if all ranks name the same tensors (data and tensor parallelism), ``"differ"`` if each names its own
             (pipeline stages, experts). With ``"same"`` a tensor that only some ranks name is refused before anything is
             written; with ``"differ"`` a load does not mind that the checkpoint has more than this rank names.
-        commit_timeout: seconds a rank waits for the others before it gives up.
+        commit_timeout: seconds a rank waits for the others before it gives up; ``float("inf")`` never does.
         staging_bytes: the most memory for captured state; without a limit as much as the rank writes.
     """
 
@@ -77,6 +77,11 @@ class Checkpointer:
     ) -> None:
         if ranks not in ("same", "differ"):
             raise StateError(f"ranks={ranks!r} is not a choice", hint='use "same" or "differ"')
+        if not commit_timeout >= 0:
+            raise StateError(
+                f"commit_timeout={commit_timeout} is not a time to wait",
+                hint="give seconds, 0 or more; `float('inf')` waits for ever",
+            )
         self._url = os.fspath(url)
         self._keep = keep
         self._world = world
