@@ -126,23 +126,27 @@ fn join_specs(name: &str, known: &mut TensorSpec, new: &TensorSpec) -> Result<()
         return Ok(());
     }
     let same_tensor = known.dtype() == new.dtype() && known.shape() == new.shape();
-    let (Distribution::Listed(here), Distribution::Listed(there)) =
-        (known.distribution(), new.distribution())
+    let (Distribution::Listed(here), Distribution::Listed(there), true) =
+        (known.distribution(), new.distribution(), same_tensor)
     else {
+        let (known, new) = (described(known), described(new));
         return Err(format!(
-            "tensor `{name}` is `{known}` for one and `{new}` for another"
+            "tensor `{name}` is {known} for one and {new} for another"
         ));
     };
-    if !same_tensor {
-        return Err(format!(
-            "tensor `{name}` is `{known}` for one and `{new}` for another"
-        ));
-    }
     let mut pieces = here.by_rank().clone();
     pieces.extend(there.by_rank().clone());
     *known = TensorSpec::new(new.dtype(), new.shape().to_vec(), Listed::new(pieces))
         .map_err(|e| format!("tensor `{name}`: {e}"))?;
     Ok(())
+}
+
+/// A tensor with the ranks it lies on, which its own text leaves out.
+fn described(spec: &TensorSpec) -> String {
+    match spec.sharding() {
+        Some(sharding) => format!("`{spec}` on mesh `{}`", sharding.mesh()),
+        None => format!("`{spec}`"),
+    }
 }
 
 fn insert(
@@ -217,4 +221,31 @@ fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
         .get(key)
         .and_then(Value::as_str)
         .ok_or_else(|| format!("`{key}` is not a string"))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Writers that disagree are told in what.
+
+    use super::*;
+
+    fn layout(mesh: &str, spec: &str) -> Layout {
+        let spec = TensorSpec::parse(&mesh.parse().unwrap(), spec).unwrap();
+        Layout::new([("step".to_string(), spec)].into(), BTreeMap::new())
+    }
+
+    #[test]
+    fn tensors_that_differ_only_in_their_ranks_are_told_apart() {
+        let joined = Layout::join([layout("dp=2", "f32[]"), layout("dp=2 on 2..4", "f32[]")]);
+        assert_eq!(
+            joined.unwrap_err(),
+            "tensor `step` is `f32[]` on mesh `dp=2` for one and `f32[]` on mesh `dp=2 on 2..4` for another"
+        );
+    }
+
+    #[test]
+    fn equal_tensors_fold_into_one() {
+        let joined = Layout::join([layout("tp=2", "f32[4@tp]"), layout("tp=2", "f32[4@tp]")]);
+        assert_eq!(joined.unwrap().names, ["step"]);
+    }
 }
