@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-__all__ = ["VERSION", "Counter", "Outline", "Run", "Saving", "Source", "Spec", "launch", "open_place"]
+__all__ = ["VERSION", "Counter", "Memory", "Outline", "Run", "Saving", "Source", "Spec", "census", "launch", "open_place"]
 
 VERSION: str
 
 _Piece = tuple[list[int], list[int], tuple[int, int] | None]
 
+def census(tree: object, mappings: tuple[type, ...]) -> tuple[list[object], list[Any]] | None: ...
 def launch() -> tuple[int, int, str | None, int | None, int | None, str]: ...
 def open_place(url: str) -> Source | None: ...
 
@@ -58,6 +59,10 @@ class Saving:
     def wait(self, timeout: float | None = None) -> dict[str, Any] | None: ...
 
 @final
+class Memory:
+    def __new__(cls, arrays: Sequence[Any]) -> Memory: ...
+
+@final
 class Outline:
     def __new__(cls, rank: int, tensors: Sequence[tuple[str, Spec, Any, Sequence[int] | None]]) -> Outline: ...
 
@@ -88,7 +93,7 @@ class Run:
         self,
         step: int,
         outline: Outline,
-        memory: Sequence[Any],
+        memory: Memory,
         values: str,
         rank_values: str,
         tags: Sequence[str],

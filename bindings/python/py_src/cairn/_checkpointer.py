@@ -23,7 +23,8 @@ from ._part import Context, Part
 from ._resume import load_latest
 from ._saving import Saving
 from ._shared import keep_own_values
-from ._tree import Flat, flatten
+from ._recall import Recall
+from ._tree import Flat
 from ._values import NotPlain, encode, refused
 from ._world import World
 from .errors import Damaged, Error, RankFailed, RanksDisagree, StateError, StepNotFound
@@ -93,7 +94,9 @@ class Checkpointer:
         self._saving: Saving | None = None
         self._pruning: threading.Thread | None = None
         self._holders: Holders | None = None
+        self._recall = Recall()
         self._outline: tuple[object, _cairn.Outline] | None = None
+        self._held: tuple[object, _cairn.Outline, _cairn.Memory] | None = None
         self._process = os.getpid()
         _open.add(self)
 
@@ -155,8 +158,7 @@ class Checkpointer:
         self._prune_in_background()
         native = self._saving_run().save(
             number,
-            self._outline_of(flat.parts),
-            [part.memory for part in flat.parts.values()],
+            *self._handed_over(flat),
             json.dumps(flat.values),
             json.dumps(flat.rank_values),
             list(tags),
@@ -261,7 +263,7 @@ class Checkpointer:
 
     def _prepare(self, state: Any, metrics: Mapping[str, float] | None) -> Flat:
         """The leaves of a state, compared with those of the other ranks."""
-        flat = flatten(state, Context(self.world, state, None, {}))
+        flat = self._recall.flatten(state, Context(self.world, state, None, {}))
         if METRICS in flat.values or METRICS in flat.parts:
             raise StateError(f"`{METRICS}` is the name of the metrics, so nothing else can have it")
         if metrics:
@@ -278,6 +280,15 @@ class Checkpointer:
         if self._holders is None:
             refuse(self.world, self._url, error.message)
         self._saving_run().give_up(step, error.message)
+
+    def _handed_over(self, flat: Flat) -> tuple[_cairn.Outline, _cairn.Memory]:
+        """What the state consists of and where it lies; the same objects as long as nothing has moved."""
+        held = self._held
+        if held is None or flat.token is None or held[0] is not flat.token:
+            memory = _cairn.Memory([part.memory for part in flat.parts.values()])
+            held = flat.token, self._outline_of(flat.parts), memory
+            self._held = held if flat.token is not None else None
+        return held[1:]
 
     def _outline_of(self, parts: dict[str, Part]) -> _cairn.Outline:
         """What the state consists of; the same object as long as it stays the same, so that it is planned once."""

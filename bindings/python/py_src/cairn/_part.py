@@ -58,6 +58,8 @@ class Context:
     strict: bool | Literal["partial"] = True
     #: What is waited for when the walk is over, such as the copies from a device.
     settle: dict[object, Callable[[], object]] = field(default_factory=dict)
+    #: For adapters to keep things in from one save to the next; nothing that owns memory.
+    kept: dict[object, Any] = field(default_factory=dict)
 
     @cached_property
     def leaves(self) -> list[tuple[str, object]]:

@@ -28,6 +28,10 @@ class Flat:
     nodes: dict[str, Node] = field(default_factory=dict)
     #: The tensors that a load has passed over.
     untouched: set[str] = field(default_factory=set)
+    #: What owns the memory of the parts, as far as nobody else may hold it.
+    owners: list[object] = field(default_factory=list)
+    #: The same object as long as all parts are the same, if they can be told to be.
+    token: object = None
 
 
 def flatten(tree: object, context: Context) -> Flat:
@@ -43,9 +47,14 @@ def flatten(tree: object, context: Context) -> Flat:
         raise refused(error) from None
     except RecursionError as error:
         raise StateError("the state is nested too deeply, or contains itself") from error
+    settle(context)
+    return flat
+
+
+def settle(context: Context) -> None:
+    """Ends a walk: waits for what it has begun."""
     for wait in context.settle.values():
         wait()
-    return flat
 
 
 def _walk(value: object, path: str, context: Context, flat: Flat) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from ._dtypes import dtype_name, stored_shape
 from ._memory import tensor_part
 from ._module import module_node
 from ._optimizer import is_optimizer, optimizer_node
-from ._recall import recalled
+from ._recall import Recollection, is_steady
 from ._shards import Shards, annotated_part, is_annotated, sharded_tensor_part, shards_part
 
 _Taker = Callable[[Any, str, Context], Part | None]
@@ -49,6 +49,19 @@ def node(value: object, path: str, context: Context) -> Node | None:
     return None
 
 
+def recollect(tensors: Sequence[Any], parts: Sequence[Part]) -> Recollection:
+    """What is remembered of tensors from one save to the next."""
+    steady, sharded = [], []
+    for place, (tensor, made) in enumerate(zip(tensors, parts, strict=True)):
+        taker = _takers.get(type(tensor))
+        if taker is _plain_part and not is_annotated(tensor) and is_steady(tensor, made):
+            steady.append(place)
+        elif hasattr(tensor, "_local_tensor") and not hasattr(tensor._local_tensor, "wait") and is_steady(tensor._local_tensor, made):
+            steady.append(place)
+            sharded.append(place)
+    return Recollection(tensors, steady, sharded)
+
+
 def _taker(kind: type) -> _Taker:
     """The function that makes parts of the values of a class."""
     if issubclass(kind, Shards):
@@ -72,10 +85,6 @@ def _taker(kind: type) -> _Taker:
 def _plain_part(tensor: Any, path: str, context: Context) -> Part:
     if is_annotated(tensor):
         return annotated_part(tensor, path, context)
-    return recalled(_make_plain_part, tensor, tensor, None, path, context)
-
-
-def _make_plain_part(tensor: Any, path: str, context: Context) -> Part:
     name = dtype_name(tensor.dtype, path)
     spec = replicated(name, stored_shape(name, tuple(tensor.shape), path), context.world.size)
     return tensor_part(tensor, spec, path, context)

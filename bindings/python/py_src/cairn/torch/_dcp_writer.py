@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from .._cairn import Outline, Run, Saving
+from .._cairn import Memory, Outline, Run, Saving
 from .._checkpointer import Keep
 from ..errors import Error, StateError
 from ._dcp_items import ASSET, closing, pieces
@@ -179,7 +179,7 @@ class Writer(StorageWriter, BlockingAsyncStager):
         return run.save(
             ticket.step,
             Outline(writer, tensors),
-            [memory for _, _, memory, _ in tensors],
+            Memory([memory for _, _, memory, _ in tensors]),
             json.dumps(values or {}),
             json.dumps(rank_values or {}),
             self._tags,

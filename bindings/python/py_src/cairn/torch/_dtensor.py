@@ -15,7 +15,6 @@ from .._world import World
 from ..errors import StateError
 from ._dtypes import dtype_name
 from ._memory import tensor_part
-from ._recall import recalled
 from ._shards import nothing_to_load, pieces_part
 
 #: What the name of a mesh axis may look like.
@@ -29,10 +28,6 @@ def dtensor_part(value: Any, path: str, context: Context) -> Part:
     Raises:
         StateError: if it is a sum still to be made, or if this rank's shard is not what the placements say.
     """
-    return recalled(_make_part, value, local_of(value), value._spec, path, context)
-
-
-def _make_part(value: Any, path: str, context: Context) -> Part:
     local, rank = local_of(value), context.world.rank
     spec = _spec(value, path, context.world)
     held = None if spec is None else spec.local_shape(rank)

@@ -12,6 +12,7 @@ from torch import nn
 from .._part import Context, Node
 from ..errors import StateError
 from ._dtypes import torch_dtype
+from ._structure import Structure
 
 _EXTRA = "_extra_state"
 #: What wrappers add to names: `torch.compile` and activation checkpointing.
@@ -57,14 +58,27 @@ def module_state(module: nn.Module, path: str, context: Context) -> ModuleState:
     assert context.notes is not None, "every walk has notes"
     known: dict[int, ModuleState] = context.notes.setdefault("torch.modules", {})
     if id(module) not in known:
-        _refuse_old_fsdp(module, path)
-        found = _state_dict(module)
-        tree, keys = {}, {}
-        for key, value in found.items():
-            name = _clean(key, module)
-            tree[name], keys[name] = value, key
-        known[id(module)] = ModuleState(tree, keys)
+        known[id(module)] = _recalled(module, path, context) or _asked(module, path, context)
     return known[id(module)]
+
+
+def _recalled(module: nn.Module, path: str, context: Context) -> ModuleState | None:
+    """What a module consists of, if it is built as it was at the last save."""
+    structure: Structure | None = context.kept.get(("torch.module", path))
+    tree = None if structure is None or context.loading else structure.again(module)
+    return None if tree is None else ModuleState(tree, {})
+
+
+def _asked(module: nn.Module, path: str, context: Context) -> ModuleState:
+    _refuse_old_fsdp(module, path)
+    found = _state_dict(module)
+    state = ModuleState({}, {})
+    for key, value in found.items():
+        name = _clean(key, module)
+        state.tree[name], state.keys[name] = value, key
+    if not context.loading:
+        context.kept["torch.module", path] = Structure.of(module, found, list(state.tree))
+    return state
 
 
 def _state_dict(module: nn.Module) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,14 +31,15 @@ def optimizer_node(optimizer: Any, path: str, context: Context) -> Node:
     Raises:
         KeyMismatch: if parameters are grouped otherwise than in the checkpoint, and the load is strict.
     """
-    named = dict(_named_parameters(optimizer, path, context))
-    names = {id(parameter): name for name, parameter in named.items()}
-    held = {names[id(parameter)]: dict(state) for parameter, state in optimizer.state.items() if id(parameter) in names}
+    named = _named_parameters(optimizer, path, context)
+    names = dict(zip(map(id, named.values()), named, strict=True))
     _refuse_strangers(optimizer, names, path)
+    held = {names[id(parameter)]: state for parameter, state in optimizer.state.items()}
     groups = written_groups(optimizer, names, path)
     if not context.loading:
         return Node({"state": held, "param_groups": groups}, lambda tree: None)
 
+    held = {name: dict(state) for name, state in held.items()}
     state = planned_state(optimizer, named, held, path, context)
     matched = matched_groups(groups, path, context)
 
@@ -53,24 +54,23 @@ def optimizer_node(optimizer: Any, path: str, context: Context) -> Node:
     return Node({"state": state, "param_groups": groups}, restore)
 
 
-def _named_parameters(optimizer: Any, path: str, context: Context) -> Iterator[tuple[str, Any]]:
+def _named_parameters(optimizer: Any, path: str, context: Context) -> dict[str, Any]:
     """The optimizer's parameters, named after the modules in the same tree, else by their groups, else by number."""
     by_module = _names_in_modules(optimizer, context)
-    number, taken = 0, set()
+    named: dict[str, Any] = {}
     for group in optimizer.param_groups:
         own = group.get("param_names") or [None] * len(group["params"])
         for parameter, own_name in zip(group["params"], own, strict=True):
-            name = by_module.get(id(parameter)) or own_name or str(number)
-            if name in taken:
+            name = by_module.get(id(parameter)) or own_name or str(len(named))
+            if name in named:
                 raise StateError(f"`{path}` has two parameters called `{name}`", hint="give each parameter its own name")
-            taken.add(name)
-            number += 1
-            yield name, parameter
+            named[name] = parameter
+    return named
 
 
 def _names_in_modules(optimizer: Any, context: Context) -> dict[int, str]:
     """Parameter → its name. With parameters of several modules, names begin with the module's own path."""
-    wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    wanted = {key for group in optimizer.param_groups for key in map(id, group["params"])}
     found: dict[str, dict[int, str]] = {}
     for path, leaf in context.leaves:
         if isinstance(leaf, nn.Module) and wanted:
