@@ -19,7 +19,7 @@ use crate::model::{DataFile, Model};
 use crate::{Error, join};
 use cairn_store::{ObjectMeta, Store};
 use metadata::Metadata;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 pub use encode::{StoredItem, encode_metadata};
 
@@ -74,9 +74,11 @@ fn read_metadata(
     folder: &str,
     listing: &[ObjectMeta],
 ) -> Result<Metadata, Error> {
-    let name = |meta: &ObjectMeta| meta.key.rsplit('/').next().unwrap_or_default().to_string();
-    let names: Vec<String> = listing.iter().map(name).collect();
-    if names.iter().any(|name| name == METADATA_FILE) {
+    let names = listing
+        .iter()
+        .filter_map(|meta| meta.key.rsplit('/').next());
+    let names: BTreeSet<&str> = names.collect();
+    if names.contains(METADATA_FILE) {
         return Metadata::read(store, &join(folder, METADATA_FILE));
     }
     let mut ranks = names.iter().filter(|name| is_rank_metadata(name));
@@ -89,7 +91,7 @@ fn read_metadata(
     };
     for rank in names.iter().filter_map(|name| rank_of(name)) {
         let wanted = format!("__{rank}{METADATA_FILE}");
-        if !names.contains(&wanted) {
+        if !names.contains(wanted.as_str()) {
             return Err(unfinished(&wanted));
         }
     }

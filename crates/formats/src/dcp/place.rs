@@ -4,10 +4,11 @@ use super::Files;
 use super::metadata::{Chunk, Item, Metadata};
 use crate::Error;
 use crate::model::{Encoding, Model, PieceAt, Tensor};
-use crate::safetensors::{self, Header};
+use crate::safetensors;
 use crate::torch_zip::is_archive;
 use cairn_sharding::{Piece, Region};
 use cairn_store::Store;
+use cairn_tensor::DType;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -15,8 +16,15 @@ use std::collections::hash_map::Entry;
 enum Framing {
     /// Each in a torch archive.
     Archives,
-    /// All in one safetensors file that begins where every one of them claims to.
-    Safetensors { start: u64, header: Header },
+    /// All in one safetensors file.
+    Safetensors(Together),
+}
+
+/// A safetensors file that begins where every one of its tensors claims to.
+struct Together {
+    start: u64,
+    data_start: u64,
+    entries: HashMap<String, safetensors::Entry>,
 }
 
 /// Adds every tensor to the model.
@@ -37,9 +45,10 @@ pub(super) fn tensors(
             };
             let (offset, encoding) = match framing {
                 Framing::Archives => archive(&chunk.item),
-                Framing::Safetensors { start, header } => {
-                    let key = files.key(file);
-                    (entry(key, *start, header, name, chunk)?, Encoding::RowMajor)
+                Framing::Safetensors(together) => {
+                    let offset = together.offset(name, tensor.dtype, chunk);
+                    let offset = offset.map_err(|reason| Error::damaged(files.key(file), reason));
+                    (offset?, Encoding::RowMajor)
                 }
             };
             let region = Region {
@@ -81,31 +90,31 @@ fn framing(store: &dyn Store, key: &str, item: &Item) -> Result<Framing, Error> 
         return Ok(Framing::Archives);
     }
     let header = safetensors::read_at(key, reader.as_ref(), item.offset)?;
-    Ok(Framing::Safetensors {
+    let entries = header.entries.into_iter();
+    Ok(Framing::Safetensors(Together {
         start: item.offset,
-        header,
-    })
+        data_start: header.data_start,
+        entries: entries.map(|entry| (entry.name.clone(), entry)).collect(),
+    }))
 }
 
-/// Where a chunk begins in a safetensors file that begins at `start`.
-fn entry(key: &str, start: u64, header: &Header, name: &str, chunk: &Chunk) -> Result<u64, Error> {
-    if chunk.item.offset != start {
-        return Err(Error::damaged(
-            key,
-            format!("`{name}` does not begin where the other tensors do"),
-        ));
-    }
-    let entry = header.entries.iter().find(|entry| entry.name == name);
-    match entry {
-        Some(entry) if entry.shape == chunk.extent => Ok(start + header.data_start + entry.begin),
+impl Together {
+    /// Where a chunk begins in the file around this one, or what is wrong with it.
+    fn offset(&self, name: &str, dtype: DType, chunk: &Chunk) -> Result<u64, String> {
+        if chunk.item.offset != self.start {
+            return Err(format!(
+                "`{name}` does not begin where the other tensors do"
+            ));
+        }
+        let entry = self.entries.get(name);
+        let entry = entry.ok_or_else(|| format!("it does not hold `{name}`"))?;
         // The writer keeps one chunk of a name; of two in one file the first is lost.
-        Some(entry) => Err(Error::damaged(
-            key,
-            format!(
-                "it holds `{name}` with shape {:?} instead of {:?}",
-                entry.shape, chunk.extent
-            ),
-        )),
-        None => Err(Error::damaged(key, format!("it does not hold `{name}`"))),
+        if entry.dtype != dtype || entry.shape != chunk.extent {
+            return Err(format!(
+                "it holds `{name}` as {}{:?} instead of {dtype}{:?}",
+                entry.dtype, entry.shape, chunk.extent
+            ));
+        }
+        Ok(self.start + self.data_start + entry.begin)
     }
 }
