@@ -13,6 +13,7 @@
 mod directory;
 mod dtypes;
 mod encode;
+mod ends;
 mod named;
 mod rebuild;
 

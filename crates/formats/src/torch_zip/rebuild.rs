@@ -1,6 +1,7 @@
 //! From the calls that rebuild a tensor to the bytes it lies in.
 
 use super::directory::Archive;
+use super::ends::Ends;
 use super::{dtypes, policy};
 use crate::Error;
 use crate::pickle::Node;
@@ -53,7 +54,8 @@ pub struct Located {
 /// # Errors
 /// If the bytes are no such archive, or the tensor lies outside of them.
 pub fn locate(file: &str, reader: &dyn ObjectReader, range: Range<u64>) -> Result<Located, Error> {
-    let archive = Archive::read(file, reader, range)?;
+    let ends = Ends::read(reader, &range)?;
+    let archive = Archive::read(file, &ends, range)?;
     let pickle = archive.pickle(&policy())?;
     match rebuilt(file, pickle.root(), 0)? {
         Some(tensor) => tensor.located(&archive),
