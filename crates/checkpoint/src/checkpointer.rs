@@ -1,50 +1,31 @@
 //! Saves and loads the steps of one run.
 
 use crate::Error;
+use crate::bytes::Bytes;
+use crate::capture::{Gate, Means, Mode, ScratchCache};
 use crate::checkpoint::Checkpoint;
 use crate::commit::Attempt;
 use crate::error::Skipped;
 use crate::load::{LoadOptions, LoadReport};
 use crate::names::attempt_name;
+use crate::options::{Options, Overlap};
 use crate::pool::Pool;
 use crate::run;
 use crate::save::{Job, PreparedSave, SaveOptions, capture};
 use crate::saving::{Progress, Saving};
+use crate::stale::History;
 use crate::state::State;
+use crate::sync::thread::{self, JoinHandle};
 use crate::target::Target;
+use crate::timeline::{Lane, Recorder};
 use crate::world::World;
+use cairn_device::Place;
 use cairn_store::Store;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-
-/// What can be chosen for all saves of a run.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long a writer waits for the others before it gives up, counted from when its own bytes are durable.
-    pub commit_timeout: Duration,
-    /// How long the other writers leave the commit to writer 0.
-    pub takeover: Duration,
-    /// The most memory for file images. Without a limit it is as much as the rank writes; with a smaller one `save` takes longer.
-    pub staging_bytes: Option<u64>,
-    /// Threads that copy the state.
-    pub capture_threads: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            commit_timeout: Duration::from_secs(600),
-            takeover: Duration::from_secs(10),
-            staging_bytes: None,
-            capture_threads: cores.min(4),
-        }
-    }
-}
+use std::time::Instant;
 
 /// One rank's access to a run: saves in the background, opens and loads what is committed.
 ///
@@ -75,6 +56,8 @@ pub struct Checkpointer {
     world: World,
     options: Options,
     pool: Arc<Pool>,
+    scratch: Arc<ScratchCache>,
+    history: Arc<History>,
     inner: Mutex<Inner>,
 }
 
@@ -83,7 +66,8 @@ struct Inner {
     plan: Option<Arc<PreparedSave>>,
     /// How often each step was started: the next attempt at it needs another name.
     started: HashMap<u64, u64>,
-    current: Option<(Saving, JoinHandle<()>)>,
+    /// Saves that are being written, the oldest first.
+    current: VecDeque<(Saving, JoinHandle<()>)>,
 }
 
 /// The newest good step, and the newer ones that are not.
@@ -105,6 +89,8 @@ impl Checkpointer {
     pub fn with_options(store: Arc<dyn Store>, world: World, options: Options) -> Self {
         Self {
             pool: Arc::new(Pool::new(options.staging_bytes)),
+            scratch: Arc::default(),
+            history: Arc::default(),
             store,
             world,
             options,
@@ -112,9 +98,9 @@ impl Checkpointer {
         }
     }
 
-    /// Saves `state` as `step`. Returns when the state is captured and may change; writing and committing go on in the background.
+    /// Saves `state` as `step`. Returns when what is only borrowed is captured; the rest, writing and committing go on in the background.
     ///
-    /// If the save before is still being written, waits for it first.
+    /// If the save before is still being written, [`Options::overlap`] says what happens.
     ///
     /// # Collective
     /// Every rank of the world saves the same steps in the same order. No rank waits for another here.
@@ -127,7 +113,44 @@ impl Checkpointer {
     pub fn save(&self, step: u64, state: &State, options: &SaveOptions) -> Result<Saving, Error> {
         let started = Instant::now();
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((saving, thread)) = inner.current.take() {
+        let busy = self.make_way(&mut inner)?;
+        let attempt = self.attempt(&inner, step, options);
+        // Counted even if refused: all ranks must give the next attempt the same name.
+        *inner.started.entry(step).or_default() += 1;
+        let (store, rank) = (self.store.as_ref(), self.world.rank());
+        if let Some(busy) = busy {
+            let reason = format!("step {busy} is still being written");
+            let error = Error::Skipped { step, reason };
+            attempt.report_failure(store, rank, &error);
+            return Ok(Saving::ended(step, error));
+        }
+        let refused = attempt.refuse_committed(store);
+        refused.inspect_err(|error| attempt.report_failure(store, rank, error))?;
+        let captured = self.capture(&mut inner, attempt, state, options, started);
+        let (saving, thread) = captured?;
+        inner.current.push_back((saving.clone(), thread));
+        Ok(saving.with_stall(started))
+    }
+
+    /// Lets saves before this one end as far as this one has to wait for them, or names one that is in the way.
+    fn make_way(&self, inner: &mut Inner) -> Result<Option<u64>, Error> {
+        let most = match self.options.overlap {
+            Overlap::Wait | Overlap::Skip => 0,
+            Overlap::Queue(most) => most,
+        };
+        while let Some((saving, _)) = inner.current.front() {
+            if !saving.is_done() && inner.current.len() <= most {
+                // The order of copies inside a device is the order of saves.
+                inner
+                    .current
+                    .iter()
+                    .for_each(|(saving, _)| saving.wait_issued());
+                return Ok(None);
+            }
+            if !saving.is_done() && self.options.overlap == Overlap::Skip {
+                return Ok(Some(saving.step()));
+            }
+            let (saving, thread) = inner.current.pop_front().expect("just looked at");
             let failure = saving.unseen_failure();
             // The result is in the handle; the thread has nothing left to say.
             let _ = thread.join();
@@ -136,16 +159,33 @@ impl Checkpointer {
                 return Err(Error::PreviousSave { step, source });
             }
         }
-        let attempt = self.attempt(&inner, step, options);
-        // Counted even if refused: all ranks must give the next attempt the same name.
-        *inner.started.entry(step).or_default() += 1;
-        let (store, rank) = (self.store.as_ref(), self.world.rank());
-        let refused = attempt.refuse_committed(store);
-        refused.inspect_err(|error| attempt.report_failure(store, rank, error))?;
-        let captured = self.capture(&mut inner, attempt, state, options, started);
-        let (saving, thread) = captured?;
-        inner.current = Some((saving.clone(), thread));
-        Ok(saving.with_stall(started.elapsed()))
+        Ok(None)
+    }
+
+    /// Makes staging memory ready for states like this one, so that the first save is as quick as the others.
+    ///
+    /// # Errors
+    /// If there is no memory, or the state does not hold together.
+    pub fn prepare(&self, state: &State) -> Result<(), Error> {
+        let plan = {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            self.plan(&mut inner, state)?
+        };
+        let places = state.memory.iter().filter_map(Bytes::memory);
+        for place in places.map(cairn_device::Memory::place) {
+            if let Place::Device(device, _) = place {
+                self.pool.pin_for(device);
+                break;
+            }
+        }
+        let len = plan.writer.image.as_ref().map_or(0, |image| image.len);
+        self.pool.prepare(len)
+    }
+
+    /// Frees staging and scratch memory that no save uses. The next save takes it anew.
+    pub fn release(&self) {
+        self.pool.release();
+        self.scratch.release();
     }
 
     /// Tells the other writers of `step` that this rank will not save it, so that they do not wait for it.
@@ -186,6 +226,8 @@ impl Checkpointer {
         let begun = Instant::now();
         let plan = self.plan(inner, state).inspect_err(report)?;
         let planning = begun.elapsed();
+        let recorder = Recorder::since(started);
+        recorder.add(Lane::Plan, begun, begun + planning, 0);
         let progress = Arc::new(Progress::default());
         let total = plan.writer.image.as_ref().map_or(0, |image| image.len);
         progress.total.store(total, Ordering::Relaxed);
@@ -199,19 +241,38 @@ impl Checkpointer {
             values: state.values.clone(),
             rank_values: state.rank_values.clone(),
             progress: progress.clone(),
+            recorder: recorder.clone(),
+            pool: self.pool.clone(),
+            pace: self.options.pace.clone(),
+            history: self.history.clone(),
             commit_timeout: self.options.commit_timeout,
             takeover: self.options.takeover,
             started,
         };
-        let threads = self.options.capture_threads;
-        let draining = capture(&job, state, &self.pool, threads).inspect_err(report)?;
-        let saving = Saving::new(attempt.step, planning, progress);
+        let gate = Arc::new(Gate::new(state.watch.clone()));
+        let means = Means {
+            pool: &self.pool,
+            scratch: &self.scratch,
+            gate: gate.clone(),
+            recorder: recorder.clone(),
+            mode: self.mode(),
+        };
+        let flow = capture(&job, state, means).inspect_err(report)?;
+        let saving = Saving::new(attempt.step, planning, progress, gate, recorder);
         let handle = saving.clone();
         let thread = thread::spawn(move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| job.run(draining)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| job.run(flow)));
             handle.finish(outcome.unwrap_or_else(|panic| Err(stopped(panic.as_ref()))));
         });
         Ok((saving, thread))
+    }
+
+    fn mode(&self) -> Mode {
+        Mode {
+            threads: self.options.capture_threads,
+            scratch_bytes: self.options.scratch_bytes,
+            read_twice: self.options.read_twice,
+        }
     }
 
     /// This rank's plan for the state, reused while its tensors are the same and lie in memory of their own or not as before.
@@ -291,16 +352,16 @@ impl Checkpointer {
         })
     }
 
-    /// Waits for the save in the background, if there is one.
+    /// Waits for the saves in the background.
     ///
     /// # Errors
     /// Whatever stopped it.
     pub fn wait(&self) -> Result<(), Arc<Error>> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        match &inner.current {
-            Some((saving, _)) => saving.wait().map(|_| ()),
-            None => Ok(()),
+        for (saving, _) in &inner.current {
+            saving.wait()?;
         }
+        Ok(())
     }
 }
 
@@ -308,7 +369,7 @@ impl Drop for Checkpointer {
     /// Leaving a run waits for the save in the background: what was started is finished.
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, thread)) = inner.current.take() {
+        for (_, thread) in inner.current.drain(..) {
             let _ = thread.join();
         }
     }

@@ -37,6 +37,9 @@ pub(crate) struct Attempt {
 struct Failure {
     writer: usize,
     message: String,
+    /// Whether it passed the step over on purpose.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    skipped: bool,
 }
 
 impl Attempt {
@@ -172,7 +175,12 @@ impl Attempt {
         let failure = serde_json::from_slice(&bytes).unwrap_or_else(|_| Failure {
             writer: 0,
             message: "for a reason that cannot be read".into(),
+            skipped: false,
         });
+        if failure.skipped {
+            let (step, reason) = (self.step, failure.message);
+            return Err(Error::Skipped { step, reason });
+        }
         Err(Error::WriterFailed {
             step: self.step,
             writer: failure.writer,
@@ -189,6 +197,7 @@ impl Attempt {
         let failure = Failure {
             writer,
             message: chain(error),
+            skipped: matches!(error, Error::Skipped { .. }),
         };
         let bytes = serde_json::to_vec(&failure).expect("a failure is JSON");
         if let Err(error) = store.put(&self.keys().failed(), &bytes, PutMode::Create) {

@@ -218,6 +218,29 @@ pub enum Error {
         /// The rank.
         rank: usize,
     },
+    /// The state could not be copied.
+    #[error("cannot capture the state")]
+    Capture {
+        /// What the device or the memory said.
+        source: cairn_device::Error,
+    },
+    /// Tensors were changed while they were being copied.
+    #[error("the state was changed while it was being captured: {}", list(&quoted(&names.iter().map(String::as_str).collect::<Vec<_>>())))]
+    Torn {
+        /// The tensors.
+        names: Vec<String>,
+    },
+    /// The save was cancelled.
+    #[error("the save was cancelled")]
+    Cancelled,
+    /// The step was passed over.
+    #[error("step {step} was skipped: {reason}")]
+    Skipped {
+        /// The step.
+        step: u64,
+        /// Why.
+        reason: String,
+    },
     /// Names, shapes or types of checkpoint and target do not fit.
     #[error("{0}")]
     Keys(Box<KeyProblems>),
@@ -239,6 +262,11 @@ impl Error {
             Error::Store { source, .. } | Error::Address(source) => return source.hint(),
             Error::Placement { source, .. } | Error::Rule { source, .. } => return source.hint(),
             Error::Format(source) => return source.hint(),
+            Error::Capture { source } => return source.hint(),
+            Error::Torn { .. } => {
+                "nothing was committed and older steps are untouched; fence before the state changes: optimizers that are saved with the model do it themselves, anything else with `fence`".into()
+            }
+            Error::Skipped { .. } => "save less often, or let saves wait for each other".into(),
             Error::PreviousSave { source, .. } => return source.hint(),
             Error::Keys(problems) => return problems.hint(),
             Error::Launch { .. } => {

@@ -18,6 +18,7 @@
 //! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
 
 mod assign;
+mod bytes;
 mod capture;
 mod checkpoint;
 mod checkpointer;
@@ -32,7 +33,9 @@ mod layout;
 mod load;
 mod manifest;
 mod names;
+mod options;
 mod overlap;
+mod pace;
 mod part;
 mod pattern;
 mod peers;
@@ -50,8 +53,10 @@ mod saving;
 mod scope;
 mod seal;
 mod source;
+mod stale;
 mod state;
 mod survey;
+mod sync;
 mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -61,9 +66,11 @@ mod world;
 mod writer;
 
 pub use assign::{Assignment, Item, WriterItems};
+pub use bytes::{Bytes, Watch};
+pub use capture::Fenced;
 pub use checkpoint::Checkpoint;
-pub use checkpointer::{Checkpointer, Latest, Options};
-pub use clock::{duration_text, rfc3339};
+pub use checkpointer::{Checkpointer, Latest};
+pub use clock::{duration_text, rfc3339, unix_seconds};
 pub use commit::IfCommitted;
 pub use error::{Error, Skipped};
 pub use launch::Launch;
@@ -71,6 +78,8 @@ pub use layout::Layout;
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
 pub use manifest::{FORMAT_VERSION, Manifest};
 pub use names::{COMMIT, is_timeline, parse_step_folder, step_folder};
+pub use options::{Options, Overlap};
+pub use pace::Pace;
 pub use part::AssetEntry;
 pub use pattern::{Pattern, name_family};
 pub use peers::{MAX_PEERS, Peers};

@@ -1,10 +1,17 @@
 //! Memory for file images: allocated once, reused by every save, bounded if asked.
 
-use cairn_store::AlignedBuffer;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::Error;
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use cairn_device::{Buffer, Device, SlabOptions, slab};
+use std::sync::Arc;
 
 /// The bytes captured, written and read at a time: large enough for a disk's full speed, and a multiple of every block size.
 pub(crate) const CHUNK_BYTES: usize = 8 << 20;
+
+/// Pinned memory comes in pieces of so many buffers, because pinning has a cost by the piece: 256 MiB.
+const PINNED_BATCH: usize = 32;
+/// Threads that find pages for memory that is about to be pinned.
+const PREFAULT_THREADS: usize = 8;
 
 /// A set of equal, page-aligned buffers.
 #[derive(Debug)]
@@ -16,8 +23,12 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    free: Vec<AlignedBuffer>,
+    free: Vec<Buffer>,
     made: usize,
+    /// Why there will be no more than were made, short of the limit.
+    exhausted: bool,
+    pin: Option<Arc<dyn Device>>,
+    notes: Vec<String>,
 }
 
 impl Pool {
@@ -33,28 +44,74 @@ impl Pool {
         }
     }
 
-    /// A buffer of [`CHUNK_BYTES`] with any contents. Waits for one to come back if all that are allowed are in use.
-    pub(crate) fn take(&self) -> AlignedBuffer {
+    /// Has buffers pinned for `device` from now on. Those that lie around unpinned are freed.
+    pub(crate) fn pin_for(&self, device: &Arc<dyn Device>) {
         let mut state = self.lock();
-        loop {
-            if let Some(buffer) = state.free.pop() {
-                return buffer;
-            }
-            if state.made < self.limit {
-                state.made += 1;
-                drop(state);
-                return AlignedBuffer::new(CHUNK_BYTES);
-            }
-            state = self
-                .returned
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+        if state.pin.is_none() {
+            state.pin = Some(device.clone());
+            state.release();
         }
     }
 
+    /// A buffer of [`CHUNK_BYTES`] with any contents. Waits for one to come back if all that are allowed are in use.
+    pub(crate) fn take(&self) -> Result<Buffer, Error> {
+        loop {
+            if let Some(buffer) = self.take_now()? {
+                return Ok(buffer);
+            }
+            let mut state = self.lock();
+            while state.free.is_empty() && (state.made >= self.limit || state.exhausted) {
+                let waited = self.returned.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// A buffer, unless all that are allowed are in use.
+    pub(crate) fn take_now(&self) -> Result<Option<Buffer>, Error> {
+        let mut state = self.lock();
+        if let Some(buffer) = state.free.pop() {
+            return Ok(Some(buffer));
+        }
+        if state.made >= self.limit || state.exhausted {
+            return Ok(None);
+        }
+        self.grow(state).map(|mut buffers| {
+            let one = buffers.pop();
+            self.lock().free.extend(buffers);
+            self.returned.notify_all();
+            one
+        })
+    }
+
+    /// Makes buffers until there are `len_bytes` of them, as far as allowed.
+    pub(crate) fn prepare(&self, len_bytes: u64) -> Result<(), Error> {
+        loop {
+            let state = self.lock();
+            let enough = state.made as u64 * CHUNK_BYTES as u64 >= len_bytes;
+            if enough || state.made >= self.limit || state.exhausted {
+                return Ok(());
+            }
+            let buffers = self.grow(state)?;
+            self.lock().free.extend(buffers);
+            self.returned.notify_all();
+        }
+    }
+
+    /// Frees what is not in use.
+    pub(crate) fn release(&self) {
+        self.lock().release();
+    }
+
     /// Gives a buffer back.
-    pub(crate) fn give(&self, buffer: AlignedBuffer) {
+    pub(crate) fn give(&self, buffer: Buffer) {
         self.lock().free.push(buffer);
+        self.returned.notify_one();
+    }
+
+    /// Counts a buffer that will not come back.
+    pub(crate) fn lose(&self) {
+        self.lock().made -= 1;
         self.returned.notify_one();
     }
 
@@ -63,7 +120,76 @@ impl Pool {
         self.lock().made as u64 * CHUNK_BYTES as u64
     }
 
+    /// Whether an image of `len` bytes fits as a whole.
+    pub(crate) fn holds(&self, len: u64) -> bool {
+        let state = self.lock();
+        let most = if state.exhausted {
+            state.made
+        } else {
+            self.limit
+        };
+        len.div_ceil(CHUNK_BYTES as u64) <= most as u64
+    }
+
+    /// What users should know of this memory.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.lock().notes.clone()
+    }
+
+    /// Makes one more buffer, or several if they are pinned. The lock is not held meanwhile.
+    fn grow(&self, mut state: MutexGuard<'_, State>) -> Result<Vec<Buffer>, Error> {
+        let pin = state.pin.clone();
+        let batch = if pin.is_some() { PINNED_BATCH } else { 1 };
+        let count = batch.min(self.limit - state.made);
+        state.made += count;
+        drop(state);
+        let options = SlabOptions {
+            prefault_threads: if pin.is_some() { PREFAULT_THREADS } else { 0 },
+            pin,
+        };
+        let grown = slab(count, CHUNK_BYTES, &options);
+        let mut state = self.lock();
+        match grown {
+            Ok((buffers, refusal)) => {
+                if let Some(refusal) = refusal {
+                    state.note(format!("staging memory could not be pinned, so copies from the device are slower: {refusal}"));
+                    // The next ones would be refused as well.
+                    state.pin = None;
+                }
+                Ok(buffers)
+            }
+            Err(_) if state.made > count => {
+                state.made -= count;
+                state.exhausted = true;
+                let made = state.made as u64 * CHUNK_BYTES as u64;
+                state.note(format!(
+                    "memory ran out after {made} bytes of staging, which are now used as a ring"
+                ));
+                Ok(Vec::new())
+            }
+            Err(source) => {
+                state.made -= count;
+                Err(Error::Capture { source })
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn release(&mut self) {
+        self.made -= self.free.len();
+        self.free.clear();
+        self.exhausted = false;
+    }
+
+    fn note(&mut self, text: String) {
+        tracing::warn!("{text}");
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
     }
 }

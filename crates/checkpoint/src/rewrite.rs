@@ -15,11 +15,11 @@ use crate::load::{LoadOptions, load};
 use crate::pool::{CHUNK_BYTES, Pool};
 use crate::problems::Strictness;
 use crate::source::Source;
-use crate::writer::{Chunk, Draining, FileWriter, chunk_count, chunk_len};
+use crate::writer::{Chunk, Draining, FileWriter, Output, chunk_count, chunk_len};
 use cache::Cached;
-use cairn_store::{AlignedBuffer, Store};
+use cairn_device::Buffer;
+use cairn_store::Store;
 use output::OutputFile;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -71,7 +71,7 @@ fn write_files(
             .map(|file| {
                 let (store, key) = (store.clone(), file.key.clone());
                 let progress = options.progress.clone();
-                FileWriter::start(store, key, file.len, pool.clone(), progress)
+                FileWriter::start(Output::new(store, key, file.len, pool.clone(), progress))
             })
             .collect();
         let last = files.iter().map(|file| chunk_count(file.len)).max();
@@ -95,18 +95,18 @@ fn write_files(
 
 /// Fills and sends the chunks `window` of every file.
 fn fill_window(
-    source: &dyn Source,
+    source: &Cached,
     files: &mut [OutputFile],
     writers: &[FileWriter],
     window: std::ops::Range<usize>,
     pool: &Pool,
     options: &RewriteOptions,
 ) -> Result<(), Error> {
-    let mut filled: Vec<(usize, usize, usize, AlignedBuffer)> = Vec::new();
+    let mut filled: Vec<(usize, usize, usize, Buffer)> = Vec::new();
     for (file, output) in files.iter().enumerate() {
         for index in window.clone() {
             if let Some(len) = chunk_len(index, output.len) {
-                filled.push((file, index, len, pool.take()));
+                filled.push((file, index, len, pool.take()?));
             }
         }
     }
@@ -127,16 +127,13 @@ fn fill_window(
             }
         }
     }
+    let names = targets.iter().map(|target| target.wanted.name.as_str());
+    source.look_up(&names.collect());
     load(source, targets, &load_options)?;
-    for (file, index, len, buffer) in filled {
-        let complete = |offset, out: &mut [u8]| {
-            files[file].complete(offset, out);
-            Ok::<(), Infallible>(())
-        };
-        match Chunk::fill(index, len, buffer, complete) {
-            Ok(chunk) => writers[file].send(chunk),
-            Err((_, never)) => match never {},
-        }
+    for (file, index, len, mut buffer) in filled {
+        let offset = index as u64 * CHUNK_BYTES as u64;
+        files[file].complete(offset, &mut buffer[..len]);
+        writers[file].send(Chunk::new(index, len, buffer));
     }
     Ok(())
 }

@@ -2,19 +2,22 @@
 
 use crate::Error;
 use crate::assign::{Assignment, WriterItems};
-use crate::capture::{Capture, Copies};
+use crate::capture::{Copies, Flow, Means};
 use crate::checksum::sha256_hex;
 use crate::clock::rfc3339;
 use crate::commit::{Attempt, IfCommitted};
 use crate::error::StoreContext;
 use crate::image::{Image, entries};
 use crate::layout::Layout;
+use crate::pace::Pace;
 use crate::part::{AssetEntry, FileEntry, Part};
 use crate::pool::Pool;
 use crate::saving::{Progress, SaveReport};
+use crate::stale::History;
 use crate::state::{Aliases, Outline, State};
+use crate::timeline::{Lane, Recorder, Timeline};
 use crate::world::World;
-use crate::writer::{Draining, FileWriter};
+use crate::writer::{FileWriter, Output};
 use cairn_store::{PutMode, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +105,20 @@ impl PreparedSave {
         })
     }
 
+    /// The image of this rank's file, and how it is filled.
+    ///
+    /// # Panics
+    /// If it writes none.
+    pub(crate) fn filled(&self) -> (&Image, &Copies) {
+        let image = self.writer.image.as_ref();
+        (image.expect("a capture has a file"), &self.copies)
+    }
+
+    /// The name of a tensor, by its number in the outline.
+    pub(crate) fn tensor_name(&self, tensor: usize) -> String {
+        self.outline.name(tensor).to_string()
+    }
+
     /// Whether it is the plan for these.
     pub(crate) fn fits(&self, outline: &Arc<Outline>, aliases: &Aliases) -> bool {
         let same = Arc::ptr_eq(&self.outline, outline) || self.outline == *outline;
@@ -120,54 +137,52 @@ pub(crate) struct Job {
     pub(crate) values: BTreeMap<String, serde_json::Value>,
     pub(crate) rank_values: BTreeMap<String, serde_json::Value>,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) recorder: Recorder,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) pace: Option<Arc<Pace>>,
+    pub(crate) history: Arc<History>,
     pub(crate) commit_timeout: Duration,
     pub(crate) takeover: Duration,
     pub(crate) started: Instant,
 }
 
-/// Copies `state` into file-image memory; the background writes chunks as they fill.
-pub(crate) fn capture(
-    job: &Job,
-    state: &State,
-    pool: &Arc<Pool>,
-    threads: usize,
-) -> Result<Option<Draining>, Error> {
+/// Puts what cannot wait on its way to the store.
+pub(crate) fn capture(job: &Job, state: &State, means: Means) -> Result<Option<Flow>, Error> {
     let Some(image) = &job.plan.writer.image else {
+        means.gate.end();
         return Ok(None);
     };
-    let capture = Capture {
-        image,
-        copies: &job.plan.copies,
-        memory: &state.memory,
-    };
     let key = job.attempt.keys().data(job.world.rank());
-    let writer = FileWriter::start(
-        job.store.clone(),
-        key,
-        image.len,
-        pool.clone(),
-        job.progress.written.clone(),
-    );
-    let draining = writer.fill(threads, |offset, out| capture.fill(offset, out))?;
-    Ok(Some(draining))
+    let (pool, written) = (means.pool.clone(), job.progress.written.clone());
+    let writer = FileWriter::start(Output {
+        recorder: Some(job.recorder.clone()),
+        gate: Some(means.gate.clone()),
+        pace: job.pace.clone(),
+        ..Output::new(job.store.clone(), key, image.len, pool, written)
+    });
+    Flow::begin(job.plan.clone(), &state.memory, writer, means).map(Some)
 }
 
 impl Job {
-    /// Writes what is left, then commits. Failures are told to the other writers.
-    pub(crate) fn run(self, draining: Option<Draining>) -> Result<SaveReport, Error> {
-        let result = self.write_part(draining).map_err(|e| self.explain(e));
+    /// Captures and writes what is left, then commits. Failures are told to the other writers.
+    pub(crate) fn run(self, flow: Option<Flow>) -> Result<SaveReport, Error> {
+        let crcs = flow.map_or(Ok(Vec::new()), |flow| flow.finish()?.finish());
+        let result = crcs.and_then(|crcs| self.write_part(&crcs).map(|bytes| (bytes, crcs)));
+        let result = result.map_err(|error| self.explain(error));
         if let Err(error) = &result {
             self.attempt
                 .report_failure(self.store.as_ref(), self.world.rank(), error);
         }
-        let bytes = result?;
+        let (bytes, crcs) = result?;
         let durable = self.started.elapsed();
+        let committing = self.recorder.span(Lane::Commit);
         self.attempt.wait(
             self.store.as_ref(),
             self.world.rank(),
             self.commit_timeout,
             self.takeover,
         )?;
+        drop(committing);
         let report = SaveReport {
             step: self.attempt.step,
             attempt: self.attempt.name.clone(),
@@ -175,7 +190,10 @@ impl Job {
             planning: self.planning,
             durable,
             committed: self.started.elapsed(),
+            unchanged: self.history.compare(&self.plan, crcs),
+            timeline: Arc::new(self.timeline(bytes)),
         };
+        report.timeline.put(self.store.as_ref());
         tracing::info!(step = report.step, rank = self.world.rank(), bytes, elapsed_ms = %report.committed.as_millis(), "checkpoint committed");
         Ok(report)
     }
@@ -194,15 +212,27 @@ impl Job {
         }
     }
 
-    /// Makes this writer's data durable and puts its part. Returns the bytes of its file.
-    fn write_part(&self, draining: Option<Draining>) -> Result<u64, Error> {
-        let crcs = draining.map_or(Ok(Vec::new()), Draining::finish)?;
+    fn timeline(&self, len_bytes: u64) -> Timeline {
+        let notes = self.pool.notes();
+        notes.iter().for_each(|note| self.recorder.note(note));
+        Timeline {
+            step: self.attempt.step,
+            attempt: self.attempt.name.clone(),
+            rank: self.world.rank(),
+            world: self.world.size(),
+            len_bytes,
+            ..self.recorder.timeline()
+        }
+    }
+
+    /// Puts this writer's part, when its data is durable. Returns the bytes of its file.
+    fn write_part(&self, crcs: &[u32]) -> Result<u64, Error> {
         let leader = self.world.rank() == 0;
         let assets = match leader {
             true => put_assets(self.store.as_ref(), &self.attempt, &self.options.assets)?,
             false => BTreeMap::new(),
         };
-        let file = self.plan.writer.file_entry(self.world.rank(), &crcs);
+        let file = self.plan.writer.file_entry(self.world.rank(), crcs);
         let len_bytes = file.as_ref().map_or(0, |file| file.len_bytes);
         let part = Part {
             step: self.attempt.step,
@@ -226,7 +256,7 @@ impl Job {
             },
             assets,
         };
-        part.put(self.store.as_ref(), &self.attempt.keys(), &crcs)?;
+        part.put(self.store.as_ref(), &self.attempt.keys(), crcs)?;
         Ok(len_bytes)
     }
 }

@@ -1,9 +1,12 @@
 //! The handle of a save that goes on in the background.
 
 use crate::Error;
+use crate::capture::{Fenced, Gate};
+use crate::timeline::{Lane, Recorder, Timeline};
+use cairn_device::Stream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a finished save did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,10 @@ pub struct SaveReport {
     pub durable: Duration,
     /// From the call of `save` until the step was committed.
     pub committed: Duration,
+    /// Tensors of this rank with the same bytes as in the save before, by name.
+    pub unchanged: Vec<String>,
+    /// Where the time went.
+    pub timeline: Arc<Timeline>,
 }
 
 /// How far a save is.
@@ -43,23 +50,103 @@ pub struct Saving {
     planning: Duration,
     stall: Duration,
     progress: Arc<Progress>,
+    gate: Arc<Gate>,
+    recorder: Recorder,
     outcome: Arc<Outcome>,
 }
 
 impl Saving {
-    pub(crate) fn new(step: u64, planning: Duration, progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(
+        step: u64,
+        planning: Duration,
+        progress: Arc<Progress>,
+        gate: Arc<Gate>,
+        recorder: Recorder,
+    ) -> Self {
         Self {
             step,
             planning,
             stall: Duration::ZERO,
             progress,
+            gate,
+            recorder,
             outcome: Arc::default(),
         }
     }
 
-    pub(crate) fn with_stall(mut self, stall: Duration) -> Self {
-        self.stall = stall;
+    /// A save that ended before it began.
+    pub(crate) fn ended(step: u64, error: Error) -> Self {
+        let gate = Gate::new(None);
+        gate.end();
+        let recorder = Recorder::new();
+        let saving = Self::new(
+            step,
+            Duration::ZERO,
+            Arc::default(),
+            Arc::new(gate),
+            recorder,
+        );
+        saving.finish(Err(error));
+        saving
+    }
+
+    pub(crate) fn with_stall(mut self, started: Instant) -> Self {
+        let now = Instant::now();
+        self.stall = now - started;
+        self.recorder.add(Lane::Stall, started, now, 0);
         self
+    }
+
+    /// Waits until the capture has given devices all their work.
+    pub(crate) fn wait_issued(&self) {
+        self.gate.wait_issued();
+    }
+
+    /// Waits until the state may change again. Copies from devices need not be done for that: later work of the given streams of their
+    /// devices waits for them there, while the caller goes on.
+    ///
+    /// If the capture failed there is nothing to wait for; the failure is told by [`Saving::wait`].
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn fence(&self, streams: &[(String, Stream)]) -> Result<Fenced, Error> {
+        if self.gate.is_captured() {
+            return Ok(Fenced::default());
+        }
+        let span = self.recorder.span(Lane::Fence);
+        let fenced = self.gate.fence(streams);
+        drop(span);
+        if let Ok(Fenced {
+            waited,
+            reason: Some(reason),
+        }) = &fenced
+        {
+            self.recorder
+                .note(format!("the fence waited {waited:.1?}: {reason}"));
+        }
+        fenced
+    }
+
+    /// Whether every byte of the state was copied.
+    pub fn is_captured(&self) -> bool {
+        self.gate.is_captured()
+    }
+
+    /// Waits until every byte of the state was copied.
+    pub fn wait_captured(&self) {
+        self.gate.wait_captured();
+    }
+
+    /// Asks the save to stop. Nothing is committed, unless the commit is already under way.
+    pub fn cancel(&self) {
+        self.gate.cancel();
+    }
+
+    /// Whether the step was passed over, because the save before was not done.
+    pub fn is_skipped(&self) -> bool {
+        let result = self.lock();
+        let error = result.as_ref().and_then(|result| result.as_ref().err());
+        error.is_some_and(|error| matches!(**error, Error::Skipped { .. }))
     }
 
     /// Waits until the step is committed: every writer's bytes are durable and readers see them.
@@ -112,12 +199,21 @@ impl Saving {
     /// The failure nobody has looked at yet, if there is one.
     pub(crate) fn unseen_failure(&self) -> Option<Arc<Error>> {
         let failure = self.peek().err()?;
+        if matches!(*failure, Error::Skipped { .. } | Error::Cancelled) {
+            // Wanted, so nobody need look at it.
+            return None;
+        }
         let seen = self.outcome.seen.swap(true, Ordering::Relaxed);
         (!seen).then_some(failure)
     }
 
     pub(crate) fn finish(&self, result: Result<SaveReport, Error>) {
-        if let Err(error) = &result {
+        if let Err(Error::Skipped { .. } | Error::Cancelled) = &result {
+            tracing::info!(
+                step = self.step,
+                "checkpoint not saved: skipped or cancelled"
+            );
+        } else if let Err(error) = &result {
             tracing::error!(step = self.step, error = %crate::commit::chain(error), "checkpoint not saved");
         }
         *self.lock() = Some(result.map_err(Arc::new));

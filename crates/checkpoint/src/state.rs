@@ -3,6 +3,7 @@
 mod outline;
 
 use crate::Error;
+use crate::bytes::{Bytes, Watch};
 use cairn_sharding::TensorSpec;
 use cairn_tensor::Strided;
 use serde_json::Value;
@@ -24,9 +25,10 @@ pub const MAX_NAME_BYTES: usize = 4096;
 pub struct State<'a> {
     pub(crate) outline: Arc<Outline>,
     /// The memory of each tensor of the outline.
-    pub(crate) memory: Vec<&'a [u8]>,
+    pub(crate) memory: Vec<Bytes<'a>>,
     pub(crate) values: BTreeMap<String, Value>,
     pub(crate) rank_values: BTreeMap<String, Value>,
+    pub(crate) watch: Option<Watch>,
 }
 
 impl<'a> State<'a> {
@@ -37,6 +39,7 @@ impl<'a> State<'a> {
             memory: Vec::new(),
             values: BTreeMap::new(),
             rank_values: BTreeMap::new(),
+            watch: None,
         }
     }
 
@@ -55,7 +58,7 @@ impl<'a> State<'a> {
     /// # Errors
     /// If the name is taken or unusable, or the length is not what the formula says.
     pub fn tensor(&mut self, name: &str, spec: &TensorSpec, bytes: &'a [u8]) -> Result<(), Error> {
-        self.add(name, spec, bytes, None)
+        self.add(name, spec, bytes.into(), None)
     }
 
     /// Adds a tensor whose local part has `strides` (in elements), for memory that is not contiguous.
@@ -69,7 +72,20 @@ impl<'a> State<'a> {
         bytes: &'a [u8],
         strides: &[usize],
     ) -> Result<(), Error> {
-        self.add(name, spec, bytes, Some(strides.to_vec()))
+        self.add(name, spec, bytes.into(), Some(strides.to_vec()))
+    }
+
+    /// Adds a tensor whose local part lies row-major in `bytes`, which may be on a device or stay as they are beyond the call of `save`.
+    ///
+    /// # Errors
+    /// As [`State::tensor`].
+    pub fn bytes(&mut self, name: &str, spec: &TensorSpec, bytes: Bytes<'a>) -> Result<(), Error> {
+        self.add(name, spec, bytes, None)
+    }
+
+    /// Has `watch` asked, before the step is committed, whether memory that is fenced was changed too early.
+    pub fn watch(&mut self, watch: Watch) {
+        self.watch = Some(watch);
     }
 
     /// Adds a plain value that all ranks share; writer 0's is the one that is kept.
@@ -96,7 +112,7 @@ impl<'a> State<'a> {
         &mut self,
         name: &str,
         spec: &TensorSpec,
-        bytes: &'a [u8],
+        bytes: Bytes<'a>,
         strides: Option<Vec<usize>>,
     ) -> Result<(), Error> {
         check_name(name)?;

@@ -1,15 +1,18 @@
 //! Writes a file image in the background, chunk by chunk, while it is still being filled.
 
 use crate::Error;
+use crate::capture::Gate;
 use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::error::StoreContext;
+use crate::pace::Pace;
 use crate::pool::{CHUNK_BYTES, Pool};
-use cairn_store::{AlignedBuffer, ObjectWriter, Store};
+use crate::sync::{Mutex, MutexGuard, PoisonError, Receiver, Sender, channel, thread};
+use crate::timeline::{Lane, Recorder};
+use cairn_device::Buffer;
+use cairn_store::{ObjectWriter, Store};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Threads that write one file: two keep the disk busy while the other is between calls.
 const WRITE_THREADS: usize = 2;
@@ -18,32 +21,59 @@ const WRITE_THREADS: usize = 2;
 pub(crate) struct Chunk {
     index: usize,
     len: usize,
-    buffer: AlignedBuffer,
+    buffer: Buffer,
 }
 
-/// A file being written. Fill it, or send it chunk by chunk and close it.
+/// A file to be written, and who wants to know of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Output {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) key: String,
+    pub(crate) len: u64,
+    pub(crate) pool: Arc<Pool>,
+    /// Counts the bytes that have left memory.
+    pub(crate) written: Arc<AtomicU64>,
+    pub(crate) recorder: Option<Recorder>,
+    /// Says when to stop.
+    pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) pace: Option<Arc<Pace>>,
+}
+
+impl Output {
+    /// A file that nobody stops, slows down or watches.
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        key: String,
+        len: u64,
+        pool: Arc<Pool>,
+        written: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            store,
+            key,
+            len,
+            pool,
+            written,
+            recorder: None,
+            gate: None,
+            pace: None,
+        }
+    }
+}
+
+/// A file being written. Send it chunk by chunk and close it.
 pub(crate) struct FileWriter {
     sender: Sender<Chunk>,
-    background: JoinHandle<Result<Vec<u32>, Error>>,
-    pool: Arc<Pool>,
-    len: u64,
+    background: thread::JoinHandle<Result<Vec<u32>, Error>>,
 }
 
 /// What is left to do once a file is filled: wait until its bytes are durable.
-pub(crate) struct Draining(JoinHandle<Result<Vec<u32>, Error>>);
+pub(crate) struct Draining(thread::JoinHandle<Result<Vec<u32>, Error>>);
 
 impl Chunk {
     /// Chunk number `index`, in the first `len` bytes of `buffer`.
-    pub(crate) fn fill<E>(
-        index: usize,
-        len: usize,
-        mut buffer: AlignedBuffer,
-        fill: impl FnOnce(u64, &mut [u8]) -> Result<(), E>,
-    ) -> Result<Self, (AlignedBuffer, E)> {
-        match fill(index as u64 * CHUNK_BYTES as u64, &mut buffer[..len]) {
-            Ok(()) => Ok(Self { index, len, buffer }),
-            Err(error) => Err((buffer, error)),
-        }
+    pub(crate) fn new(index: usize, len: usize, buffer: Buffer) -> Self {
+        Self { index, len, buffer }
     }
 
     /// The CRC of each block. The caller of a save does not wait for these.
@@ -54,56 +84,11 @@ impl Chunk {
 }
 
 impl FileWriter {
-    /// Starts writing an object of `len` bytes under `key`. `written` counts the bytes that have left memory.
-    pub(crate) fn start(
-        store: Arc<dyn Store>,
-        key: String,
-        len: u64,
-        pool: Arc<Pool>,
-        written: Arc<AtomicU64>,
-    ) -> Self {
+    /// Starts writing an object.
+    pub(crate) fn start(output: Output) -> Self {
         let (sender, receiver) = channel();
-        let shared = pool.clone();
-        let background = thread::spawn(move || {
-            write_all(store.as_ref(), &key, len, receiver, &shared, &written)
-        });
-        Self {
-            sender,
-            background,
-            pool,
-            len,
-        }
-    }
-
-    /// Fills the file by calling `fill(offset, bytes)` for each of its chunks, on several threads, and hands it to the background.
-    pub(crate) fn fill<E: Send>(
-        self,
-        threads: usize,
-        fill: impl Fn(u64, &mut [u8]) -> Result<(), E> + Sync,
-    ) -> Result<Draining, E> {
-        let chunks = chunk_count(self.len);
-        let next = AtomicUsize::new(0);
-        let failure: Mutex<Option<E>> = Mutex::new(None);
-        thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, chunks.max(1)) {
-                scope.spawn(|| {
-                    while let Some((index, len)) = next_chunk(&next, self.len) {
-                        match Chunk::fill(index, len, self.pool.take(), &fill) {
-                            Ok(chunk) => self.send(chunk),
-                            Err((buffer, error)) => {
-                                self.pool.give(buffer);
-                                *lock(&failure) = Some(error);
-                                next.store(chunks, Ordering::Relaxed);
-                            }
-                        }
-                    }
-                });
-            }
-        });
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => Err(error),
-            None => Ok(self.close()),
-        }
+        let background = thread::spawn(move || output.write(receiver));
+        Self { sender, background }
     }
 
     /// Hands a chunk to the background.
@@ -115,6 +100,13 @@ impl FileWriter {
     /// Says that every chunk was sent.
     pub(crate) fn close(self) -> Draining {
         Draining(self.background)
+    }
+
+    /// Gives the file up, and waits until nothing more is done for it.
+    pub(crate) fn abandon(self) {
+        drop(self.sender);
+        // It can only have failed, because chunks are missing.
+        let _ = self.background.join();
     }
 }
 
@@ -140,75 +132,87 @@ pub(crate) fn chunk_len(index: usize, len: u64) -> Option<usize> {
     (left > 0).then_some(left.min(CHUNK_BYTES))
 }
 
-fn next_chunk(next: &AtomicUsize, len: u64) -> Option<(usize, usize)> {
-    let index = next.fetch_add(1, Ordering::Relaxed);
-    Some((index, chunk_len(index, len)?))
-}
-
-/// Takes chunks until the last sender is gone, writes them, and makes the object durable.
-fn write_all(
-    store: &dyn Store,
-    key: &str,
-    len: u64,
-    receiver: Receiver<Chunk>,
-    pool: &Pool,
-    written: &AtomicU64,
-) -> Result<Vec<u32>, Error> {
-    let writer = store.create(key, len).doing(|| format!("create `{key}`"));
-    let writer = match writer {
-        Ok(writer) => writer,
-        Err(error) => {
-            // Capture must not wait for buffers that nobody would give back.
-            receiver.iter().for_each(|chunk| pool.give(chunk.buffer));
-            return Err(error);
-        }
-    };
-    let crcs = write_chunks(writer.as_ref(), key, receiver, pool, written)?;
-    writer.finish().doing(|| format!("make `{key}` durable"))?;
-    Ok(crcs.into_values().flatten().collect())
-}
-
-/// Writes chunks on several threads; after a failure only gives their buffers back.
-fn write_chunks(
-    writer: &dyn ObjectWriter,
-    key: &str,
-    receiver: Receiver<Chunk>,
-    pool: &Pool,
-    written: &AtomicU64,
-) -> Result<BTreeMap<usize, Vec<u32>>, Error> {
-    let receiver = Mutex::new(receiver);
-    let crcs = Mutex::new(BTreeMap::new());
-    let failure: Mutex<Option<Error>> = Mutex::new(None);
-    let next = || lock(&receiver).recv().ok();
-    thread::scope(|scope| {
-        for _ in 0..WRITE_THREADS {
-            scope.spawn(|| {
-                cairn_store::yield_to_others();
-                while let Some(chunk) = next() {
-                    let chunk_crcs = chunk.crcs();
-                    if lock(&failure).is_none() {
-                        if let Err(error) = write_chunk(writer, key, &chunk) {
-                            lock(&failure).get_or_insert(error);
-                        }
-                        written.fetch_add(chunk.len as u64, Ordering::Relaxed);
-                    }
-                    lock(&crcs).insert(chunk.index, chunk_crcs);
-                    pool.give(chunk.buffer);
-                }
-            });
-        }
-    });
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error),
-        None => Ok(crcs.into_inner().unwrap_or_else(PoisonError::into_inner)),
+impl Output {
+    /// Takes chunks until the last sender is gone, writes them, and makes the object durable.
+    fn write(self, receiver: Receiver<Chunk>) -> Result<Vec<u32>, Error> {
+        let key = &self.key;
+        let writer = self.store.create(key, self.len);
+        let writer = match writer.doing(|| format!("create `{key}`")) {
+            Ok(writer) => writer,
+            Err(error) => {
+                // Capture must not wait for buffers that nobody would give back.
+                receiver
+                    .iter()
+                    .for_each(|chunk| self.pool.give(chunk.buffer));
+                return Err(error);
+            }
+        };
+        let crcs = self.write_chunks(writer.as_ref(), receiver)?;
+        let _span = self
+            .recorder
+            .as_ref()
+            .map(|recorder| recorder.span(Lane::Sync));
+        writer.finish().doing(|| format!("make `{key}` durable"))?;
+        Ok(crcs.into_values().flatten().collect())
     }
-}
 
-fn write_chunk(writer: &dyn ObjectWriter, key: &str, chunk: &Chunk) -> Result<(), Error> {
-    let offset = chunk.index as u64 * CHUNK_BYTES as u64;
-    writer
-        .write_at(offset, &chunk.buffer[..chunk.len])
-        .doing(|| format!("write bytes {offset}.. of `{key}`"))
+    /// Writes chunks on several threads; after a failure only gives their buffers back.
+    fn write_chunks(
+        &self,
+        writer: &dyn ObjectWriter,
+        receiver: Receiver<Chunk>,
+    ) -> Result<BTreeMap<usize, Vec<u32>>, Error> {
+        let receiver = Mutex::new(receiver);
+        let crcs = Mutex::new(BTreeMap::new());
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        let next = || lock(&receiver).recv().ok();
+        thread::scope(|scope| {
+            for _ in 0..WRITE_THREADS {
+                scope.spawn(|| {
+                    cairn_device::yield_to_others();
+                    while let Some(chunk) = next() {
+                        let failed = lock(&failure).is_some();
+                        if !failed {
+                            match self.write_chunk(writer, &chunk) {
+                                Ok(chunk_crcs) => drop(lock(&crcs).insert(chunk.index, chunk_crcs)),
+                                Err(error) => drop(lock(&failure).get_or_insert(error)),
+                            }
+                        }
+                        self.pool.give(chunk.buffer);
+                    }
+                });
+            }
+        });
+        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(crcs.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    fn write_chunk(&self, writer: &dyn ObjectWriter, chunk: &Chunk) -> Result<Vec<u32>, Error> {
+        if self.gate.as_ref().is_some_and(|gate| gate.is_cancelled()) {
+            return Err(Error::Cancelled);
+        }
+        let len = chunk.len as u64;
+        let span = |lane| {
+            self.recorder
+                .as_ref()
+                .map(|recorder| recorder.span(lane).bytes(len))
+        };
+        let checksum = span(Lane::Checksum);
+        let crcs = chunk.crcs();
+        drop(checksum);
+        if let Some(pace) = &self.pace {
+            pace.wait_for(len);
+        }
+        let _write = span(Lane::Write);
+        let (key, offset) = (&self.key, chunk.index as u64 * CHUNK_BYTES as u64);
+        writer
+            .write_at(offset, &chunk.buffer[..chunk.len])
+            .doing(|| format!("write bytes {offset}.. of `{key}`"))?;
+        self.written.fetch_add(len, Ordering::Relaxed);
+        Ok(crcs)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 
 use super::{State, check_memory, wrong};
 use crate::Error;
+use crate::bytes::Bytes;
 use crate::layout::{Layout, own_spec};
 use cairn_sharding::TensorSpec;
 use std::collections::BTreeMap;
@@ -66,17 +67,17 @@ impl Outline {
         self.tensors.is_empty()
     }
 
-    /// The state with these tensors in `memory`, one slice for each in the order in which they were added.
+    /// The state with these tensors in `memory`, one for each in the order in which they were added.
     ///
     /// A tensor that was passed over, because it lives on other ranks only, has no memory here either.
     ///
     /// # Errors
     /// If there are more or fewer slices than tensors, or one does not have the length its tensor takes.
-    pub fn state<'a>(
+    pub fn state<'a, B: Into<Bytes<'a>>>(
         self: &Arc<Self>,
-        memory: impl IntoIterator<Item = &'a [u8]>,
+        memory: impl IntoIterator<Item = B>,
     ) -> Result<State<'a>, Error> {
-        let memory: Vec<&[u8]> = memory.into_iter().collect();
+        let memory: Vec<Bytes> = memory.into_iter().map(B::into).collect();
         if memory.len() != self.len() {
             let reason = format!(
                 "has {} tensors, but memory for {}",
@@ -104,6 +105,7 @@ impl Outline {
             memory,
             values: BTreeMap::new(),
             rank_values: BTreeMap::new(),
+            watch: None,
         })
     }
 
@@ -133,10 +135,11 @@ impl Outline {
     }
 
     /// Which tensors are only another name of one that comes before them, in order of names.
-    pub(super) fn aliases(&self, memory: &[&[u8]]) -> Aliases {
+    pub(super) fn aliases(&self, memory: &[Bytes]) -> Aliases {
         let place = |(position, index): (usize, &usize)| {
-            let bytes = memory[*index];
-            (bytes.as_ptr().addr(), bytes.len(), position, *index)
+            let bytes = &memory[*index];
+            // Devices and the host share one space of addresses.
+            (bytes.address(), bytes.len(), position, *index)
         };
         let mut places: Vec<_> = self.by_name.values().enumerate().map(place).collect();
         places.retain(|(_, len, _, _)| *len > 0);
@@ -183,7 +186,8 @@ impl Outline {
         Layout::new(tensors, others)
     }
 
-    fn name(&self, index: usize) -> &str {
+    /// The name of a tensor.
+    pub(crate) fn name(&self, index: usize) -> &str {
         let named = self.by_name.iter().find(|(_, named)| **named == index);
         named.map_or("", |(name, _)| name)
     }

@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod edges;
 mod errors;
+mod fence;
 mod give_up;
 mod race;
 mod repeat;

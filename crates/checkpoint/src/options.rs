@@ -1,0 +1,55 @@
+//! What can be chosen for all saves of a run.
+
+use crate::pace::Pace;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What can be chosen for all saves of a run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a writer waits for the others before it gives up, counted from when its own bytes are durable.
+    pub commit_timeout: Duration,
+    /// How long the other writers leave the commit to writer 0.
+    pub takeover: Duration,
+    /// The most memory for file images. Without a limit it is as much as the rank writes; with a smaller one `save` takes longer.
+    pub staging_bytes: Option<u64>,
+    /// Threads that copy the state.
+    pub capture_threads: usize,
+    /// Memory on each device for copies that leave the training stream at once. Without any, the copies to the host overlap with
+    /// what the device does until the next fence.
+    pub scratch_bytes: u64,
+    /// What happens to a save when the one before is still being written.
+    pub overlap: Overlap,
+    /// Whether memory that is fenced is read twice and compared.
+    pub read_twice: bool,
+    /// How fast the background may write.
+    pub pace: Option<Arc<Pace>>,
+}
+
+/// What happens to a save when the one before is still being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overlap {
+    /// It waits.
+    #[default]
+    Wait,
+    /// It is passed over, on all ranks if on one.
+    Skip,
+    /// It is captured beside up to so many others that are being written, as far as the staging memory goes.
+    Queue(usize),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            commit_timeout: Duration::from_secs(600),
+            takeover: Duration::from_secs(10),
+            staging_bytes: None,
+            capture_threads: cores.min(4),
+            scratch_bytes: 0,
+            overlap: Overlap::Wait,
+            read_twice: false,
+            pace: None,
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! States that go on changing while they are captured: what is saved is always exactly one step.
+
+use cairn_checkpoint::{
+    Bytes, Checkpointer, Error, LoadOptions, Options, Overlap, SaveOptions, Saving, State, Target,
+    Watch, World,
+};
+use cairn_device::testing::{Simulated, SimulatedTensor};
+use cairn_device::{Memory, Stream};
+use cairn_sharding::{Mesh, TensorSpec};
+use cairn_store::Memory as MemoryStore;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const TRAINING: Stream = Stream(0);
+const SIMULATED: &str = "simulated";
+
+fn spec(len: usize) -> TensorSpec {
+    TensorSpec::parse(&Mesh::single(), &format!("u8[{len}]")).unwrap()
+}
+
+fn run(options: Options) -> Checkpointer {
+    Checkpointer::with_options(Arc::new(MemoryStore::new()), World::single(), options)
+}
+
+fn loaded(run: &Checkpointer, step: u64, name: &str, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let target = Target::new(name, &spec(len), 0, &mut bytes).unwrap();
+    let options = LoadOptions {
+        strictness: cairn_checkpoint::Strictness::PARTIAL,
+        ..LoadOptions::default()
+    };
+    run.open(step)
+        .unwrap()
+        .load(vec![target], &options)
+        .unwrap();
+    bytes
+}
+
+fn save_tensors(
+    run: &Checkpointer,
+    step: u64,
+    tensors: &[(SimulatedTensor, usize)],
+    fenced: bool,
+) -> Saving {
+    let mut state = State::new(0);
+    for (index, (tensor, len)) in tensors.iter().enumerate() {
+        let memory = tensor.memory(TRAINING);
+        let bytes = match fenced {
+            true => Bytes::Fenced(memory),
+            false => Bytes::Shared(memory),
+        };
+        state
+            .bytes(&format!("t{index}"), &spec(*len), bytes)
+            .unwrap();
+    }
+    run.save(step, &state, &SaveOptions::default()).unwrap()
+}
+
+/// Trains on a simulated device, saves every step, and looks at every byte of every checkpoint.
+fn train(seed: u64, options: Options, fenced: bool) {
+    let device = Simulated::new(seed, Duration::from_micros(200));
+    let lens = [3, 70_000, 300_000, 0, 17, 9 << 20];
+    let tensors = lens.map(|len| (device.tensor(&vec![0; len]), len));
+    let run = run(options);
+    let steps = 4_u8;
+    let mut saving: Option<Saving> = None;
+    for step in 1..=steps {
+        if let Some(saving) = &saving {
+            saving.fence(&[(SIMULATED.to_string(), TRAINING)]).unwrap();
+        }
+        tensors
+            .iter()
+            .for_each(|(tensor, _)| tensor.fill(TRAINING, step));
+        saving = Some(save_tensors(&run, u64::from(step), &tensors, fenced));
+        if !fenced {
+            // Nobody fences: the next step may begin at once.
+            saving = None;
+        }
+    }
+    run.wait().unwrap();
+    for step in 1..=steps {
+        for (index, len) in lens.iter().enumerate() {
+            let bytes = loaded(&run, u64::from(step), &format!("t{index}"), *len);
+            assert!(
+                bytes.iter().all(|byte| *byte == step),
+                "step {step}, tensor {index}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_fenced_state_on_a_device_is_saved_as_it_was() {
+    (0..4).for_each(|seed| train(seed, Options::default(), true));
+}
+
+#[test]
+fn a_state_that_nobody_fences_is_saved_as_it_was() {
+    (0..4).for_each(|seed| train(seed, Options::default(), false));
+}
+
+#[test]
+fn scratch_memory_changes_nothing_but_the_time() {
+    for scratch_bytes in [1 << 20, 64 << 20] {
+        let options = Options {
+            scratch_bytes,
+            ..Options::default()
+        };
+        train(5, options.clone(), true);
+        train(6, options, false);
+    }
+}
+
+#[test]
+fn a_ring_of_one_buffer_is_enough() {
+    let options = Options {
+        staging_bytes: Some(8 << 20),
+        ..Options::default()
+    };
+    train(7, options.clone(), true);
+    train(8, options, false);
+}
+
+#[test]
+fn saves_that_queue_are_each_their_own_step() {
+    let options = Options {
+        overlap: Overlap::Queue(3),
+        ..Options::default()
+    };
+    train(9, options.clone(), true);
+    train(10, options, false);
+}
+
+#[test]
+fn memory_that_cannot_be_pinned_is_used_and_the_report_says_so() {
+    let device = Simulated::new(1, Duration::ZERO);
+    device.refuse_pinning();
+    let tensors = [(device.tensor(&[7; 100]), 100)];
+    let run = run(Options::default());
+    save_tensors(&run, 1, &tensors, true).wait().unwrap();
+    assert_eq!(loaded(&run, 1, "t0", 100), [7; 100]);
+    let report = save_tensors(&run, 2, &tensors, true).wait().unwrap();
+    let notes = report.timeline.notes.join("\n");
+    assert!(notes.contains("could not be pinned"), "{notes}");
+}
+
+#[test]
+fn a_device_without_room_for_scratch_still_saves_what_was_there() {
+    let device = Simulated::new(3, Duration::from_micros(200));
+    device.limit_scratch(10);
+    let tensors = [(device.tensor(&[7; 1000]), 1000)];
+    let run = run(Options::default());
+    let saving = save_tensors(&run, 1, &tensors, false);
+    tensors[0].0.fill(TRAINING, 8);
+    let report = saving.wait().unwrap();
+    assert_eq!(loaded(&run, 1, "t0", 1000), [7; 1000]);
+    assert!(report.timeline.notes[0].contains("without scratch memory"));
+}
+
+#[test]
+fn a_copy_that_fails_fails_the_save_and_lets_the_fence_go() {
+    let device = Simulated::new(3, Duration::from_micros(200));
+    device.fail_copies();
+    let tensors = [(device.tensor(&[7; 1000]), 1000)];
+    let run = run(Options::default());
+    let saving = save_tensors(&run, 1, &tensors, true);
+    saving.fence(&[(SIMULATED.to_string(), TRAINING)]).unwrap();
+    assert!(matches!(*saving.wait().unwrap_err(), Error::Capture { .. }));
+    assert!(run.steps().unwrap().is_empty());
+}
+
+#[test]
+fn memory_on_the_host_is_captured_behind_the_caller() {
+    let bytes: Arc<[u8]> = vec![5; 20 << 20].into();
+    let run = run(Options::default());
+    let mut state = State::new(0);
+    let memory = Memory::shared(bytes.clone());
+    state
+        .bytes("w", &spec(bytes.len()), Bytes::Fenced(memory))
+        .unwrap();
+    let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
+    saving.fence(&[]).unwrap();
+    saving.wait_captured();
+    assert!(saving.is_captured());
+    saving.wait().unwrap();
+    assert!(
+        loaded(&run, 1, "w", bytes.len())
+            .iter()
+            .all(|byte| *byte == 5)
+    );
+    // Nothing keeps the memory once it is captured.
+    drop(state);
+    assert_eq!(Arc::strong_count(&bytes), 1);
+}
+
+#[test]
+fn a_state_changed_before_its_fence_is_not_committed_and_the_error_names_the_tensors() {
+    for fence_first in [false, true] {
+        let run = run(Options::default());
+        let mut state = State::new(0);
+        let memory = Memory::shared(vec![5; 100].into());
+        state.bytes("w", &spec(100), Bytes::Fenced(memory)).unwrap();
+        state.watch(Watch::new(|| vec!["w".to_string()]));
+        let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
+        if fence_first {
+            saving.fence(&[]).unwrap();
+        }
+        let error = saving.wait().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the state was changed while it was being captured: `w`"
+        );
+        assert!(run.steps().unwrap().is_empty());
+        // The next save is none the worse for it.
+        let mut state = State::new(0);
+        state.tensor("w", &spec(3), &[1, 2, 3]).unwrap();
+        run.save(1, &state, &SaveOptions::default())
+            .unwrap()
+            .wait()
+            .unwrap();
+    }
+}
+
+#[test]
+fn the_watch_is_asked_once_and_not_after_the_fence() {
+    let changed = Arc::new(AtomicBool::new(false));
+    let run = run(Options::default());
+    let mut state = State::new(0);
+    let memory = Memory::shared(vec![5; 100].into());
+    state.bytes("w", &spec(100), Bytes::Fenced(memory)).unwrap();
+    let now = changed.clone();
+    state.watch(Watch::new(move || {
+        now.load(Ordering::SeqCst)
+            .then(|| "w".to_string())
+            .into_iter()
+            .collect()
+    }));
+    let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
+    saving.fence(&[]).unwrap();
+    changed.store(true, Ordering::SeqCst);
+    saving.wait().unwrap();
+}
+
+#[test]
+fn reading_twice_finds_a_state_that_changes_without_anybody_telling() {
+    let options = Options {
+        read_twice: true,
+        ..Options::default()
+    };
+    let run = run(options.clone());
+    let device = Simulated::new(1, Duration::from_micros(50));
+    let quiet = device.tensor(&[1; 300_000]);
+    let noisy = device.tensor(&vec![1; 300_000]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let (noisy, stop) = (noisy.clone(), stop.clone());
+        move || {
+            let mut value = 0_u8;
+            while !stop.load(Ordering::SeqCst) {
+                value = value.wrapping_add(1);
+                noisy.fill(Stream(9), value);
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    });
+    let tensors = [(quiet, 300_000), (noisy, 300_000)];
+    let result = save_tensors(&run, 1, &tensors, true).wait();
+    stop.store(true, Ordering::SeqCst);
+    writer.join().unwrap();
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        "the state was changed while it was being captured: `t1`"
+    );
+    save_tensors(&run, 2, &tensors[..1], true).wait().unwrap();
+}
+
+#[test]
+fn a_cancelled_save_commits_nothing_and_gives_its_memory_back() {
+    let options = Options {
+        staging_bytes: Some(16 << 20),
+        pace: Some(Arc::new(cairn_checkpoint::Pace::new(32 << 20))),
+        ..Options::default()
+    };
+    let run = run(options);
+    let memory = Memory::shared(vec![5; 64 << 20].into());
+    let mut state = State::new(0);
+    state
+        .bytes("w", &spec(64 << 20), Bytes::Fenced(memory))
+        .unwrap();
+    for step in 0..3 {
+        let saving = run.save(step, &state, &SaveOptions::default()).unwrap();
+        saving.cancel();
+        assert!(matches!(*saving.wait().unwrap_err(), Error::Cancelled));
+    }
+    assert!(run.steps().unwrap().is_empty());
+    assert!(run.staging_bytes() <= 16 << 20);
+}
+
+#[test]
+fn a_save_that_would_wait_is_skipped_if_asked() {
+    let options = Options {
+        overlap: Overlap::Skip,
+        pace: Some(Arc::new(cairn_checkpoint::Pace::new(64 << 20))),
+        ..Options::default()
+    };
+    let run = run(options);
+    let bytes = vec![5; 32 << 20];
+    let mut state = State::new(0);
+    state.tensor("w", &spec(32 << 20), &bytes).unwrap();
+    let first = run.save(1, &state, &SaveOptions::default()).unwrap();
+    let second = run.save(2, &state, &SaveOptions::default()).unwrap();
+    assert!(second.is_skipped());
+    let error = second.wait().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "step 2 was skipped: step 1 is still being written"
+    );
+    first.wait().unwrap();
+    run.save(3, &state, &SaveOptions::default())
+        .unwrap()
+        .wait()
+        .unwrap();
+    assert_eq!(run.steps().unwrap(), [1, 3]);
+}
+
+#[test]
+fn tensors_that_do_not_change_from_save_to_save_are_named() {
+    let run = run(Options::default());
+    let (frozen, mut moving) = (vec![1; 300_000], vec![1; 300_000]);
+    for step in 0..3 {
+        moving.fill(step);
+        let mut state = State::new(0);
+        state.tensor("frozen", &spec(300_000), &frozen).unwrap();
+        state.tensor("moving", &spec(300_000), &moving).unwrap();
+        let report = run
+            .save(u64::from(step), &state, &SaveOptions::default())
+            .unwrap();
+        let report = report.wait().unwrap();
+        let expected: &[&str] = if step == 0 { &[] } else { &["frozen"] };
+        assert_eq!(report.unchanged, expected);
+    }
+}
+
+#[test]
+fn memory_is_made_ready_before_the_first_save_and_freed_on_demand() {
+    let run = run(Options::default());
+    let bytes = vec![1; 20 << 20];
+    let mut state = State::new(0);
+    state.tensor("w", &spec(20 << 20), &bytes).unwrap();
+    run.prepare(&state).unwrap();
+    assert_eq!(run.staging_bytes(), 24 << 20);
+    run.save(1, &state, &SaveOptions::default())
+        .unwrap()
+        .wait()
+        .unwrap();
+    assert_eq!(run.staging_bytes(), 24 << 20);
+    run.release();
+    assert_eq!(run.staging_bytes(), 0);
+}
