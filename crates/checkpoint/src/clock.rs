@@ -13,6 +13,25 @@ pub fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The seconds from 1970 to a time that [`rfc3339`] wrote.
+pub(crate) fn unix_seconds(text: &str) -> Option<u64> {
+    let digits = text.strip_suffix('Z')?.split(['-', 'T', ':']);
+    let numbers: Vec<u64> = digits.map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [
+        year @ 1970..=9999,
+        month @ 1..=12,
+        day @ 1..=31,
+        hour @ 0..=23,
+        minute @ 0..=59,
+        second @ 0..=59,
+    ] = numbers[..]
+    else {
+        return None;
+    };
+    let days = days_since_1970(year, month, day)?;
+    Some(days * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
 /// `350 µs`, `4.2 ms`, `6.1 s`, `2 min 5 s`: a length of time, in as many digits as people compare.
 pub fn duration_text(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
@@ -54,11 +73,42 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
+/// The inverse of [`civil`]; `None` for a date that no calendar has.
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    let year_from_march = year - u64::from(month <= 2);
+    let (era, year_of_era) = (year_from_march / 400, year_from_march % 400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day.checked_sub(1)?;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+    (civil(days) == (year, month, day)).then_some(days)
+}
+
 #[cfg(test)]
 mod tests {
     //! Known dates, leap days among them, and lengths at the edge of a unit.
 
     use super::*;
+
+    #[test]
+    fn times_are_read_back_and_nonsense_is_not() {
+        for seconds in [0, 951_782_399, 951_782_400, 1_794_729_127, 253_402_300_799] {
+            let text = rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(unix_seconds(&text), Some(seconds), "{text}");
+        }
+        let wrong = [
+            "",
+            "Z",
+            "2026-11-15",
+            "2026-11-15T07:52:07",
+            "2026-02-29T00:00:00Z",
+            "2026-11-15T24:00:00Z",
+            "1969-12-31T23:59:59Z",
+            "99999999999999999-01-01T00:00:00Z",
+        ];
+        for text in wrong {
+            assert_eq!(unix_seconds(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn lengths_of_time_are_short() {

@@ -70,7 +70,7 @@ pub use bytes::{Bytes, Watch};
 pub use capture::Fenced;
 pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};
-pub use clock::{duration_text, rfc3339, unix_seconds};
+pub use clock::{duration_text, rfc3339};
 pub use commit::IfCommitted;
 pub use error::{Error, Skipped};
 pub use launch::Launch;

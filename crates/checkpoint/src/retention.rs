@@ -4,7 +4,7 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::commit::chain;
 use crate::error::StoreContext;
-use crate::names::{commit_key, step_folder};
+use crate::names::{commit_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps};
 use crate::verify::check_structure;
 use cairn_store::Store;
@@ -34,7 +34,7 @@ pub struct PrunePlan {
     pub unusable: BTreeMap<u64, String>,
     /// Folders of attempts that lost to another one or were given up, and are old enough to be nobody's work in progress.
     pub leftovers: Vec<String>,
-    /// The bytes that removing all this frees.
+    /// The bytes that removing all this frees, without those of timelines.
     pub len_bytes: u64,
 }
 
@@ -172,7 +172,8 @@ fn freed(store: &dyn Store, plan: &PrunePlan) -> Result<u64, Error> {
     let mut total = 0;
     for folder in steps.chain(plan.leftovers.iter().cloned()) {
         let listing = store.list(&folder).doing(|| format!("list `{folder}`"))?;
-        total += listing.iter().map(|meta| meta.len).sum::<u64>();
+        let data = listing.iter().filter(|meta| !is_timeline(&meta.key));
+        total += data.map(|meta| meta.len).sum::<u64>();
     }
     Ok(total)
 }

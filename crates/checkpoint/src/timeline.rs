@@ -23,7 +23,7 @@ pub use recorder::{MAX_NOTES, MAX_SPANS_PER_LANE, Recorder, SpanGuard};
 pub use span::Span;
 pub use stored::StepTimelines;
 
-use crate::clock::duration_text;
+use crate::clock::{duration_text, unix_seconds};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -95,11 +95,28 @@ impl Timeline {
         ends.max().unwrap_or_default()
     }
 
+    /// When `save` was called, in seconds since 1970.
+    pub fn started_unix_seconds(&self) -> Option<u64> {
+        unix_seconds(&self.started)
+    }
+
     /// `training stall 4 ms of 6.1 s`.
     pub fn headline(&self) -> String {
-        let (stall, total) = (duration_text(self.stall()), duration_text(self.total));
-        format!("training stall {stall} of {total}")
+        headline(self.stall(), self.total)
     }
+
+    /// The same timeline with at most `most` spans on each lane: the shortest gaps are closed, and no byte is lost.
+    pub fn coarse(mut self, most: usize) -> Self {
+        for spans in self.spans.values_mut().filter(|spans| spans.len() > most) {
+            *spans = span::coarsen(spans, most);
+        }
+        self
+    }
+}
+
+fn headline(stall: Duration, total: Duration) -> String {
+    let (stall, total) = (duration_text(stall), duration_text(total));
+    format!("training stall {stall} of {total}")
 }
 
 #[cfg(test)]

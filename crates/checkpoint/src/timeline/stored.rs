@@ -1,6 +1,6 @@
 //! The timelines that lie beside a committed step.
 
-use super::Timeline;
+use super::{Timeline, headline};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::commit::chain;
@@ -40,6 +40,11 @@ impl StepTimelines {
     pub fn slowest(&self) -> Option<&Timeline> {
         // Of equal ones the first.
         self.ranks.iter().rev().max_by_key(|rank| rank.durable())
+    }
+
+    /// `training stall 4 ms of 6.1 s`, of the ranks that took longest.
+    pub fn headline(&self) -> String {
+        headline(self.stall(), self.total())
     }
 
     fn longest(&self, of: impl Fn(&Timeline) -> Duration) -> Duration {

@@ -71,6 +71,8 @@ fn a_timeline_reads_back_from_json() {
     let timeline = sample();
     let json = timeline.to_json();
     assert_eq!(Timeline::from_json("x", json.as_bytes()).unwrap(), timeline);
+    assert_eq!(timeline.started_unix_seconds(), Some(1_794_733_927));
+    assert_eq!(Timeline::default().started_unix_seconds(), None);
 }
 
 #[test]
@@ -174,6 +176,33 @@ fn a_lane_stays_within_its_limit_and_loses_no_byte() {
     let timeline = recorder.timeline();
     assert!(timeline.lane(Lane::Write).len() <= MAX_SPANS_PER_LANE);
     assert_eq!(timeline.len_bytes_of(Lane::Write), count as u64);
+}
+
+#[test]
+fn a_coarse_timeline_keeps_lanes_that_are_short_enough_as_they_are() {
+    let timeline = sample();
+    let coarse = timeline.clone().coarse(1);
+    assert_eq!(coarse.lane(Lane::Copy), [span(0, 3, 3_000_000)]);
+    assert_eq!(coarse.lane(Lane::Fence), [span(2, 9, 0)]);
+    assert_eq!(coarse.lane(Lane::Write), timeline.lane(Lane::Write));
+    assert_eq!(timeline.clone().coarse(2), timeline);
+}
+
+#[test]
+fn the_step_is_as_slow_as_its_slowest_rank() {
+    let mut late = sample();
+    late.rank = 0;
+    late.total += Duration::from_millis(1);
+    late.spans.insert(Lane::Sync, vec![span(5000, 5500, 0)]);
+    let step = StepTimelines {
+        ranks: vec![late, sample()],
+        ..StepTimelines::default()
+    };
+    assert_eq!(step.slowest().map(|timeline| timeline.rank), Some(0));
+    assert_eq!(step.durable(), Duration::from_millis(5500));
+    assert_eq!(step.total(), Duration::from_millis(6101));
+    assert_eq!(step.headline(), "training stall 4 ms of 6.1 s");
+    assert!(StepTimelines::default().slowest().is_none());
 }
 
 #[test]
