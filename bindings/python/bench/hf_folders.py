@@ -1,9 +1,10 @@
-"""A Hugging Face folder into sharded targets, and a DCP folder out to Hugging Face, beside the tools people use for it.
+"""A Hugging Face folder into sharded targets, and DCP and sharded folders out to it, beside the tools people use for it.
 
 Each contender runs in a process of its own, which also gives its peak memory.
 """
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from harness import ROUNDS, median, ratio, rotated, value
 from common import arguments, drop_cache, fill, state_bytes, tensors
 
 RANKS = 4
+# The files that a sharded folder is consolidated into.
+FILES = 4
 
 
 def model(size_bytes):
@@ -37,6 +40,35 @@ def write_dcp(folder, size_bytes):
 
     names = {name: fill(shape, torch.bfloat16, seed) for seed, (name, shape) in enumerate(model(size_bytes).items())}
     dcp.save(names, checkpoint_id=folder, no_dist=True)
+
+
+def write_shards(folder, size_bytes):
+    """The same weights, saved by torch for Hugging Face from several ranks: every file holds some rows of every tensor."""
+    import torch.multiprocessing
+
+    torch.multiprocessing.spawn(save_shards, (folder, size_bytes), nprocs=RANKS)
+
+
+def save_shards(rank, folder, size_bytes):
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}.meeting", rank=rank, world_size=RANKS)
+    mesh = init_device_mesh("cpu", (RANKS,))
+    names = {}
+    for seed, (name, shape) in enumerate(model(size_bytes).items()):
+        rows = fill(shape, torch.bfloat16, seed).chunk(RANKS)[rank].clone()
+        names[name] = DTensor.from_local(rows, mesh, [Shard(0)])
+    dcp.save(names, storage_writer=dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True))
+    dist.destroy_process_group()
+
+
+def file_numbers(names):
+    """Tensors dealt in order to as many files, numbered from 1."""
+    return {name: 1 + at * FILES // len(names) for at, name in enumerate(names)}
 
 
 def columns(shape):
@@ -89,6 +121,24 @@ def dcp_to_torch(source, target):
 
     target.mkdir()
     dcp_to_torch_save(source, target / "model.pt")
+
+
+def cairn_consolidate(source, target):
+    import cairn
+
+    opened = cairn.open(source)
+    len_bytes = sum(2 * math.prod(opened[name].shape) for name in opened)
+    opened.export_hf(target, max_shard_size=len_bytes // FILES, memory_bytes=256 << 20)
+
+
+def torch_consolidate(source, target):
+    from safetensors import safe_open
+    from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
+
+    with safe_open(next(source.glob("*.safetensors")), "pt") as file:
+        numbers = file_numbers(list(file.keys()))
+    target.mkdir()
+    consolidate_safetensors_files(str(source), str(target), numbers, num_threads=FILES)
 
 
 def contender(name, *arguments):
@@ -144,15 +194,21 @@ def main():
     share = memory["cairn_targets"] / memory["stock_sharded"]
     value("memory of that, over load_file and slicing", share, "×", at_most=0.5)
 
+    def exported(source, *names):
+        """The seconds of each contender that writes what is in `source` anew."""
+        out = {name: directory / f"out-{name}" for name in names}
+
+        def clean(name):
+            shutil.rmtree(out[name], ignore_errors=True)
+            drop_cache(source)
+
+        found = rotated({name: timed(name, source, out[name]) for name in names}, ROUNDS, clean)
+        for folder in [source, *out.values()]:
+            shutil.rmtree(folder)
+        return found
+
     write_dcp(directory / "dcp", size_bytes)
-    out = {name: directory / f"out-{name}" for name in ("cairn_export", "dcp_to_torch")}
-    exports = {name: timed(name, directory / "dcp", folder) for name, folder in out.items()}
-
-    def clean(name):
-        shutil.rmtree(out[name], ignore_errors=True)
-        drop_cache(directory / "dcp")
-
-    found = rotated(exports, ROUNDS, clean)
+    found = exported(directory / "dcp", "cairn_export", "dcp_to_torch")
     faster = ratio(found["dcp_to_torch"], found["cairn_export"])
     value("export of DCP to HF over dcp_to_torch_save", faster, "×", at_least=10.0)
     value("memory of that export", memory["cairn_export"] / 1e6, "MB", at_most=512.0)
@@ -160,6 +216,13 @@ def main():
     total = sum(2 * state_bytes({name: (shape, _U8)}) for name, shape in model(size_bytes).items())
     value("bytes of the model moved", total / 1e9, "GB")
     value("seconds of our export", median(found["cairn_export"]), "s")
+
+    write_shards(directory / "shards", size_bytes)
+    found = exported(directory / "shards", "cairn_consolidate", "torch_consolidate")
+    faster = ratio(found["torch_consolidate"], found["cairn_consolidate"])
+    value("shards to HF over consolidate_safetensors_files", faster, "×")
+    value("memory of that", memory["cairn_consolidate"] / 1e6, "MB", at_most=512.0)
+    value("memory of consolidate_safetensors_files", memory["torch_consolidate"] / 1e6, "MB")
     shutil.rmtree(directory)
 
 
