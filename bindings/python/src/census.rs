@@ -1,5 +1,6 @@
 //! Everything in a tree of containers, found at the speed of memory: how a save sees that a state is built as it was.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -8,18 +9,22 @@ const MAX_DEPTH: usize = 100;
 
 type List<'py> = Bound<'py, PyList>;
 
-/// What is in a tree of dicts, lists and tuples, each container before what it holds: the lengths and keys of the containers, and
+/// What is in a tree of dicts, lists and tuples, each container before what it holds: the keys and lengths of the containers, and
 /// everything found, the containers among it. Only objects of exactly the classes in `mappings`, lists and tuples are
-/// looked into. `None` if the tree is too deep.
+/// looked into, and objects of the classes in `attributes`, at the attributes named there: `None` is found for those they lack.
+/// Returns `None` if the tree is too deep.
 #[pyfunction]
 pub(crate) fn census<'py>(
     tree: Bound<'py, PyAny>,
     mappings: &Bound<'py, PyTuple>,
+    attributes: Bound<'py, PyDict>,
 ) -> PyResult<Option<(List<'py>, List<'py>)>> {
     let py = tree.py();
     let mut census = Census {
         py,
         mappings: mappings.iter().collect(),
+        has_attributes: !attributes.is_empty(),
+        attributes,
         shape: Vec::new(),
         found: Vec::new(),
     };
@@ -33,6 +38,8 @@ pub(crate) fn census<'py>(
 struct Census<'py> {
     py: Python<'py>,
     mappings: Vec<Bound<'py, PyAny>>,
+    attributes: Bound<'py, PyDict>,
+    has_attributes: bool,
     shape: Vec<Bound<'py, PyAny>>,
     found: Vec<Bound<'py, PyAny>>,
 }
@@ -52,8 +59,28 @@ impl<'py> Census<'py> {
                 self.shape.extend(dict.iter().map(|(key, _)| key));
                 self.visit_all(dict.len(), dict.iter().map(|(_, child)| child), depth)
             }
+            _ if self.has_attributes => self.visit_attributes(value, depth),
             _ => Ok(true),
         }
+    }
+
+    fn visit_attributes(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<bool> {
+        let Some(names) = self.attributes.get_item(value.get_type())? else {
+            return Ok(true);
+        };
+        let (names, held) = (
+            names.cast_into::<PyTuple>()?,
+            value.getattr(intern!(self.py, "__dict__"))?,
+        );
+        let held = held.cast_into::<PyDict>()?;
+        for name in names {
+            let found = held.get_item(name)?;
+            let found = found.unwrap_or_else(|| self.py.None().into_bound(self.py));
+            if !self.visit(&found, depth + 1)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn visit_all(

@@ -23,7 +23,7 @@ from ._tree import Flat, flatten, node_of, settle
 from ._values import NotPlain, encode, refused
 
 #: The mappings whose keys and values are theirs alone to say.
-_MAPPINGS = (dict, OrderedDict, defaultdict)
+MAPPINGS = (dict, OrderedDict, defaultdict)
 
 
 class Recollection(Protocol):
@@ -59,7 +59,7 @@ class _Tree:
 
     def again(self, tree: object, context: Context, flat: Flat, tensors: list[Any]) -> bool:
         """Whether ``tree`` is built as it was; puts its plain values into ``flat`` and its tensors into ``tensors``."""
-        seen = census(tree, _MAPPINGS)
+        seen = census(tree, MAPPINGS, {})
         if seen is None or seen[0] != self.shape:
             return False
         found = seen[1]
@@ -181,7 +181,7 @@ def _read(value: Any, path: str, flat: Flat) -> None:
 
 def _found(tree: object, path: str, flat: Flat, names: list[str], tensors: list[Any]) -> _Tree | None:
     """Where in ``tree`` a walk found what is in ``flat``; ``None`` if the tree is one that cannot be compared quickly."""
-    seen = census(tree, _MAPPINGS)
+    seen = census(tree, MAPPINGS, {})
     if seen is None:
         return None
     found = _Tree(seen[0], list(map(type, seen[1])))
@@ -211,4 +211,4 @@ def _found(tree: object, path: str, flat: Flat, names: list[str], tensors: list[
 
 def _inside(value: object) -> list[tuple[object, Any]]:
     """The children that a census finds in ``value``."""
-    return list(children(value) or ()) if type(value) in (*_MAPPINGS, list, tuple) else []
+    return list(children(value) or ()) if type(value) in (*MAPPINGS, list, tuple) else []

@@ -13,7 +13,7 @@ from typing import Any
 from ._adapters import adapter_of
 from ._containers import children, join
 from ._part import Context, Node, Part, PerRank
-from ._values import NotPlain, encode, refused
+from ._values import NotPlain, encode, is_unicode, refused
 from .errors import StateError
 
 
@@ -185,14 +185,6 @@ def _put(kind: dict[str, Any], path: str, value: Any, flat: Flat) -> None:
         )
     if not path and kind is flat.parts:
         raise StateError("a tensor of the state has no name", hint='give it one: {"tensor": tensor}')
-    if not _is_unicode(path):
+    if not is_unicode(path):
         raise StateError(f"{path!r} is no name, because it is not valid Unicode")
     kind[path] = value
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -84,14 +84,23 @@ def _encode_float(value: Any, path: str, depth: int) -> Any:
 
 
 def _encode_str(value: Any, path: str, depth: int) -> Any:
-    try:
-        str.encode(value)
-    except UnicodeEncodeError:
-        raise StateError(f"`{path}` is a string that is not valid Unicode: {value!r}") from None
+    if not is_unicode(value):
+        raise StateError(f"`{path}` is a string that is not valid Unicode: {value!r}")
     return str(value)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether text can be written down."""
+    try:
+        str.encode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _encode_list(value: Any, path: str, depth: int) -> Any:
+    if depth < MAX_DEPTH and set(map(type, value)) == {str} and is_unicode("".join(value)):
+        return list(value)  # the names of an optimizer's parameters are many
     return [encode(item, _at(path, i), depth + 1) for i, item in enumerate(value)]
 
 

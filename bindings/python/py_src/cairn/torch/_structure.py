@@ -7,18 +7,23 @@ had, the names are the ones that were found when the module was asked.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from itertools import chain, compress
-from operator import itemgetter
 from typing import Any
 
 from torch import nn
 
-from .._recall import picker
+from .._cairn import census
+from .._recall import MAPPINGS, picker
 
-_ATTRIBUTES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_state_dict_hooks", "_state_dict_pre_hooks")
-_attributes = itemgetter(*_ATTRIBUTES)
+#: What the names follow from: attributes of a module, the last of which it should not have.
+_ATTRIBUTES = (
+    "_parameters",
+    "_buffers",
+    "_non_persistent_buffers_set",
+    "_modules",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "state_dict",
+)
 #: What a class may say otherwise; then it has to be asked.
 _METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 
@@ -26,98 +31,73 @@ _METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 class Structure:
     """A module's keys as they were, and the names of its tensors."""
 
-    def __init__(self, seen: _Seen, prefixes: list[str], places: list[int], names: list[str]) -> None:
-        self._count = len(seen.modules)
-        self._evidence = seen.evidence()
-        self._prefixes = prefixes
-        self._pick = picker(places, len(seen.tensors()))
+    def __init__(
+        self, classes: set[type], seen: tuple[list[object], list[Any]], places: list[int], names: list[str], has_hooks: bool
+    ) -> None:
+        self._attributes = dict.fromkeys(classes, _ATTRIBUTES)
+        self._shape, self._kinds = seen[0], list(map(type, seen[1]))
+        self._passing = picker([place for place, kind in enumerate(self._kinds) if kind is set])
+        self._passed = list(map(frozenset, self._passing(seen[1])))
+        self._pick = picker(places)
         self._names = names
+        self._has_hooks = has_hooks
 
     @staticmethod
     def of(module: nn.Module, found: dict[str, Any], names: list[str]) -> Structure | None:
         """What to remember of ``module``, whose ``state_dict`` is ``found``; ``None`` if it says what its dicts do not."""
-        prefixes, modules = zip(*_prefixed(module), strict=True)
-        seen = _look(module, len(modules))
-        if seen is None or any(seen.hooks) or not all(map(_is_ordinary, set(map(type, modules)))):
+        classes = {type(own) for own in module.modules()}
+        seen = census(module, MAPPINGS, dict.fromkeys(classes, _ATTRIBUTES)) if all(_is_ordinary(kind) for kind in classes) else None
+        if seen is None or any(own._state_dict_hooks for own in module.modules()):
             return None
-        keys = [f"{prefix}{key}" for column in (seen.parameters, seen.buffers) for prefix, own in zip(prefixes, column, strict=True) for key in own]
-        places = {key: place for place, key in enumerate(keys)}
-        tensors = seen.tensors()
-        passing = {f"{prefix}{key}" for prefix, own in zip(prefixes, seen.passing, strict=True) for key in own}
-        expected = {key: id(tensor) for key, tensor in zip(keys, tensors, strict=True) if tensor is not None and key not in passing}
-        if not len(places) == len(keys) or len(names) != len(found) or expected != {key: id(value) for key, value in found.items()}:
+        tensors = {key: place for place, key in enumerate(_keys(module, "")) if key is not None and seen[1][place] is not None}
+        expected = {key: id(seen[1][place]) for key, place in tensors.items()}
+        if len(names) != len(found) or expected != {key: id(value) for key, value in found.items()}:
             return None
-        return Structure(seen, list(prefixes), [places[key] for key in found], names)
+        has_hooks = any(own._state_dict_pre_hooks for own in module.modules())
+        return Structure(classes, seen, [tensors[key] for key in found], names, has_hooks)
 
     def again(self, module: nn.Module) -> dict[str, Any] | None:
         """The tensors of ``module`` by name, if it is built as it was."""
-        seen = _look(module, self._count)
-        if seen is not None and any(seen.pre_hooks) and len(seen.modules) == self._count:
-            for owner, prefix, hooks in compress(zip(seen.modules, self._prefixes, seen.pre_hooks, strict=True), seen.pre_hooks):
-                for hook in list(hooks.values()):
-                    hook(owner, prefix, True)
-            seen = _look(module, self._count)
-        if seen is None or seen.evidence() != self._evidence:
+        found = self._seen(module)
+        if found is not None and self._has_hooks:
+            _call_hooks(module, "")
+            found = self._seen(module)
+        return None if found is None else dict(zip(self._names, self._pick(found), strict=True))
+
+    def _seen(self, module: nn.Module) -> list[Any] | None:
+        """Everything in ``module``, if it is built as it was."""
+        seen = census(module, MAPPINGS, self._attributes)
+        if seen is None or seen[0] != self._shape or list(map(type, seen[1])) != self._kinds:
             return None
-        return dict(zip(self._names, self._pick(seen.tensors()), strict=True))
+        return seen[1] if list(self._passing(seen[1])) == self._passed else None
 
 
-@dataclass
-class _Seen:
-    """All modules in a module, itself first, and their attributes."""
-
-    modules: list[nn.Module]
-    parameters: tuple[dict[str, Any], ...]
-    buffers: tuple[dict[str, Any], ...]
-    inside: tuple[dict[str, Any], ...]
-    passing: tuple[set[str], ...]
-    hooks: tuple[dict[int, Any], ...]
-    pre_hooks: tuple[dict[int, Any], ...]
-
-    def tensors(self) -> list[Any]:
-        """All parameters and buffers, ``None`` among them."""
-        return list(chain.from_iterable(map(dict.values, chain(self.parameters, self.buffers))))
-
-    def evidence(self) -> list[object]:
-        """What the names of tensors follow from."""
-        columns = (self.parameters, self.buffers, self.inside, self.passing, self.hooks, self.pre_hooks)
-        keys = [(list(map(len, column)), list(chain.from_iterable(column))) for column in columns]
-        return [list(map(type, self.modules)), keys, list(map(type, self.tensors()))]
+def _keys(module: nn.Module, prefix: str) -> Iterator[str | None]:
+    """For everything that a census finds in ``module`` the key of a tensor, where there may be one."""
+    yield None
+    yield None
+    yield from (f"{prefix}{key}" for key in module._parameters)
+    yield None
+    yield from (None if key in module._non_persistent_buffers_set else f"{prefix}{key}" for key in module._buffers)
+    yield None
+    yield None
+    for key, child in module._modules.items():
+        if child is None:
+            yield None
+        else:
+            yield from _keys(child, f"{prefix}{key}.")
+    for _ in (None, *module._state_dict_hooks, None, *module._state_dict_pre_hooks, None):
+        yield None
 
 
-def _look(module: nn.Module, limit: int) -> _Seen | None:
-    """Everything in ``module``, level by level, which is quick; ``None`` if there are more than ``limit`` modules, or odd ones."""
-    modules: list[nn.Module] = []
-    level = [module]
-    while level:
-        modules += level
-        if len(modules) > limit:
-            return None
-        inside = chain.from_iterable(own._modules.values() for own in level)
-        level = [child for child in inside if child is not None]
-    attributes = list(map(vars, modules))
-    if any("state_dict" in own for own in attributes):
-        return None
-    try:
-        columns = zip(*map(_attributes, attributes), strict=True)
-    except KeyError:
-        return None  # made by an older torch
-    return _Seen(modules, *columns)
+def _call_hooks(module: nn.Module, prefix: str) -> None:
+    """Calls what a ``state_dict`` with variables would call first."""
+    for hook in module._state_dict_pre_hooks.values():
+        hook(module, prefix, True)
+    for key, child in module._modules.items():
+        if child is not None:
+            _call_hooks(child, f"{prefix}{key}.")
 
 
-def _prefixed(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules in ``module``, level by level, with what the names of their tensors begin with."""
-    level = [("", module)]
-    while level:
-        yield from level
-        level = [
-            (f"{prefix}{key}.", child)
-            for prefix, own in level
-            for key, child in own._modules.items()
-            if child is not None
-        ]
-
-
-@cache
 def _is_ordinary(kind: type[nn.Module]) -> bool:
     return all(getattr(kind, method) is getattr(nn.Module, method) for method in _METHODS)
