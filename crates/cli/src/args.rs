@@ -1,9 +1,11 @@
 //! Every argument of the command, as types.
 
 mod plan;
+mod report;
 mod write;
 
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
+pub(crate) use report::Report;
 pub(crate) use write::{Convert, Demo, Format, Layout, Prune, Reshard};
 
 use crate::units::parse_percent;
@@ -85,6 +87,8 @@ pub(crate) enum Command {
     Plan(Plan),
     /// Print values of a tensor, reading only their bytes
     Cat(Cat),
+    /// Show where the time of saves went
+    Report(Report),
     /// Delete old steps of a run
     Prune(Prune),
     /// Watch Cairn save, crash, recover and reshard on this machine

@@ -9,6 +9,7 @@ mod layout;
 mod ls;
 mod plan;
 mod prune;
+mod report;
 mod reshard;
 mod verify;
 
@@ -26,6 +27,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Convert(args) => convert::run(args, printer),
         Command::Plan(args) => plan::run(args, printer),
         Command::Cat(args) => cat::run(args, printer),
+        Command::Report(args) => report::run(args, printer),
         Command::Prune(args) => prune::run(args, printer),
         Command::Demo(args) => demo::run(args, printer),
         Command::Completions(args) => completions::run(args, printer),

@@ -70,6 +70,10 @@ pub(crate) enum Error {
     NotConfirmed { reason: &'static str },
     #[error("cannot write the trace `{path}`")]
     Trace { path: String, source: store::Error },
+    #[error("cannot write `{path}`")]
+    Write { path: String, source: store::Error },
+    #[error("{} timeline", no_timelines(path, *step))]
+    NoTimelines { path: String, step: Option<u64> },
     #[error("cannot write to stdout")]
     Output(#[source] std::io::Error),
     #[error("cannot read the answer")]
@@ -100,13 +104,19 @@ impl Error {
             Error::Format(error) => return error.hint(),
             Error::Reshard(error) => return error.hint(),
             Error::Sharding(error) => return error.hint(),
-            Error::Store(error) | Error::Trace { source: error, .. } => return error.hint(),
+            Error::Store(error)
+            | Error::Trace { source: error, .. }
+            | Error::Write { source: error, .. } => return error.hint(),
             Error::Tensor(error) => return error.hint(),
             Error::NotARun { .. } => {
                 "a run is a folder with folders such as `step-00012000`".into()
             }
             Error::StepAsTarget { step, .. } => {
                 format!("give the folder of the run, and the step with `--step {step}`")
+            }
+            Error::NoTimelines { .. } => {
+                "a save leaves one when it is committed; steps that `cairn reshard` wrote have none"
+                    .into()
             }
             Error::NoSuchTensor { near, .. } | Error::NoSuchNames { near, .. } => {
                 did_you_mean(near)
@@ -159,6 +169,13 @@ fn exit_of_format(error: &FormatError) -> Exit {
         FormatError::Unfinished { .. } => Exit::Incomplete,
         FormatError::Global { .. } => Exit::Differs,
         _ => Exit::Failed,
+    }
+}
+
+fn no_timelines(path: &str, step: Option<u64>) -> String {
+    match step {
+        Some(step) => format!("step {step} of `{path}` has no"),
+        None => format!("no step of `{path}` has a"),
     }
 }
 

@@ -6,7 +6,9 @@ use crate::open::open_run;
 use crate::printer::Printer;
 use crate::table::{Cell, Paint, Style, Table, cell};
 use crate::units::{age, plural, size};
-use cairn::checkpoint::{COMMIT, StepState, Unfinished, all_steps, step_folder, survey};
+use cairn::checkpoint::{
+    COMMIT, StepState, Unfinished, all_steps, is_timeline, step_folder, survey,
+};
 use cairn::store::Store;
 use serde::Serialize;
 use std::sync::Arc;
@@ -57,11 +59,12 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
     let time = listing.iter().find(|meta| meta.key == commit);
     let time = time.or_else(|| listing.iter().max_by_key(|meta| meta.modified));
     let age = time.and_then(|meta| SystemTime::now().duration_since(meta.modified).ok());
+    let data = listing.iter().filter(|meta| !is_timeline(&meta.key));
     let mut found = Step {
         step,
         age_seconds: age.map(|age| age.as_secs()),
         state: "complete",
-        len_bytes: listing.iter().map(|meta| meta.len).sum(),
+        len_bytes: data.map(|meta| meta.len).sum(),
         writers: None,
         tags: Vec::new(),
         note: None,

@@ -19,6 +19,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       convert      Write a checkpoint as a Hugging Face model, or for torch
       plan         Show what a save, a load or a move would do
       cat          Print values of a tensor, reading only their bytes
+      report       Show where the time of saves went
       prune        Delete old steps of a run
       demo         Watch Cairn save, crash, recover and reshard on this machine
       completions  Print the completions of a shell
@@ -69,6 +70,7 @@ fn every_verb_has_examples_in_its_help() {
         "plan load",
         "plan reshard",
         "cat",
+        "report",
         "prune",
         "demo",
         "completions",

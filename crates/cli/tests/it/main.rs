@@ -14,5 +14,6 @@ mod mistakes;
 mod output;
 mod plan;
 mod prune;
+mod report;
 mod steps;
 mod write;
