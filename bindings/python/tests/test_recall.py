@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def run(tmp_path: Path, looks: str) -> Run:
 
 
 def tensors(count: int = 3) -> dict[str, Any]:
-    return {f"w{index}": torch.full((2, 2), float(index)) for index in range(count)}
+    return {f"w{index}": torch.arange(4.0).view(2, 2) + 10 * index for index in range(count)}
 
 
 def trained(module: Any, optimizer: Any) -> None:
@@ -120,6 +120,44 @@ def test_a_change_of_a_tensor_is_seen(run: Run, change: str) -> None:
         CHANGES[change](state["model"])
     run.save(state)
     run.save(state)
+
+
+def test_a_change_of_an_array_is_seen(run: Run) -> None:
+    array = np.arange(6)
+    changes: list[Callable[[], Any]] = [
+        lambda: array.fill(3),
+        lambda: setattr(array, "shape", (2, 3)),
+        lambda: array.resize((3, 4), refcheck=False),
+        lambda: array.byteswap(inplace=True),
+    ]
+    run.save({"array": array})
+    for change in changes:
+        change()
+        run.save({"array": array})
+    run.save({"array": array.T})
+
+
+@pytest.fixture
+def mesh() -> Iterator[Any]:
+    dist = pytest.importorskip("torch.distributed")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.device_mesh.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_a_shard_placed_otherwise_is_seen(mesh: Any, run: Run) -> None:
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    local = torch.arange(4.0).view(2, 2)
+    texts = set()
+    for placement in [Shard(0), Shard(0), Shard(1), Replicate(), Shard(0)]:
+        run.save({"w": DTensor.from_local(local, mesh, [placement], run_check=False), "plain": torch.ones(1)})
+        texts.add(run.checkpointer.open(run.step).placement("w"))
+    assert len(texts) == 3
+    sharded = DTensor.from_local(local, mesh, [Shard(0)], run_check=False)
+    run.save({"w": sharded})
+    sharded._local_tensor = local.t()
+    run.save({"w": sharded})
 
 
 def test_what_was_tied_can_be_untied(run: Run) -> None:
