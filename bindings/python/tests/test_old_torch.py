@@ -1,7 +1,8 @@
 """Folders and files that several versions of torch wrote, two ranks each, open and hold what was saved.
 
 A version is kept where it changed what lies on disk: 2.3 the place of a class, 2.4 what the metadata says of the save, 2.8
-the archives, and with it safetensors inside DCP folders and sharded files for Hugging Face.
+the archives, 2.12 a version in the metadata. From 2.8 there are also safetensors inside DCP folders and sharded files for
+Hugging Face.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import pytest
 import cairn
 
 FIXTURES = Path(__file__).parent / "fixtures"
-FOLDERS = ["torch-2.1.2/dcp", "torch-2.3.1/dcp", "torch-2.4.1/dcp", "torch-2.8.0/dcp", "torch-2.8.0/dcp-safetensors"]
+FOLDERS = [
+    "torch-2.1.2/dcp",
+    "torch-2.3.1/dcp",
+    "torch-2.4.1/dcp",
+    "torch-2.8.0/dcp",
+    "torch-2.8.0/dcp-safetensors",
+    "torch-2.12.0/dcp",
+]
 
 
 def assert_model(opened: cairn.Checkpoint, prefix: str) -> None:
