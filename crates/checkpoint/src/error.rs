@@ -241,6 +241,32 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The definition of an average makes no sense.
+    #[error("the average `{label}` {reason}")]
+    Average {
+        /// Its label.
+        label: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A checkpoint has an average under the label, but another one.
+    #[error("the average is defined as {wanted}, but stored as {stored}")]
+    AverageChanged {
+        /// The label of both.
+        label: String,
+        /// What is stored.
+        stored: String,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// A checkpoint does not have an average.
+    #[error("there is no average `{label}` in the checkpoint")]
+    NoSuchAverage {
+        /// The label asked for.
+        label: String,
+        /// Those there are.
+        available: Vec<String>,
+    },
     /// Names, shapes or types of checkpoint and target do not fit.
     #[error("{0}")]
     Keys(Box<KeyProblems>),
@@ -310,6 +336,16 @@ impl Error {
             Error::PeersDisagree { .. } => {
                 "peers load the same tensors of the same step and give every load a new token; without peers each loads alone".into()
             }
+            Error::AverageChanged { .. } => {
+                "define it as it is stored, give the new one a label of its own, or start it anew".into()
+            }
+            Error::NoSuchAverage { available, .. } if available.is_empty() => {
+                "the checkpoint has no averages; `cairn ema` makes them from stored steps, and training can start one anew".into()
+            }
+            Error::NoSuchAverage { available, .. } => format!(
+                "its averages: {}; a new one can be started anew",
+                list(&available.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>())
+            ),
             Error::Version { .. } => "install a newer Cairn to read it".into(),
             _ => return None,
         };

@@ -13,6 +13,7 @@
 //! | lay out a model by patterns over names | [`ShardRules`] |
 //! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
 //! | delete old steps | [`retention`] |
+//! | average weights over steps | [`ema`] |
 //! | see where the time of a save went | [`Timeline`], [`Checkpoint::timelines`] |
 //!
 //! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
@@ -25,6 +26,7 @@ mod checkpointer;
 mod checksum;
 mod clock;
 mod commit;
+pub mod ema;
 mod error;
 mod hf_index;
 mod image;

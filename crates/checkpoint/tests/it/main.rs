@@ -6,6 +6,7 @@ mod common;
 mod crash;
 mod damage;
 mod edges;
+mod ema;
 mod errors;
 mod fence;
 mod give_up;
