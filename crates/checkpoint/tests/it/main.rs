@@ -16,4 +16,5 @@ mod retention;
 mod rewrite;
 mod roundtrip;
 mod scope;
+mod timeline;
 mod together;
