@@ -142,7 +142,7 @@ function fillLanes() {
   $("lanes").replaceChildren();
   sections = [];
   if (!step.drawn) {
-    make("p", "This step is too old to be drawn here; `cairn report --step` draws it.", $("lanes")).className = "facts";
+    make("p", `This step is too old to be drawn here; cairn report --step ${step.step} draws it.`, $("lanes")).className = "help";
     return drawAxis();
   }
   const list = picked();
