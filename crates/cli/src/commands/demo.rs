@@ -1,6 +1,6 @@
 //! `cairn demo`: a training run that loses a rank, on this machine.
 //!
-//! Eight ranks, as threads, train a sharded model. A checkpoint is saved while they go on. Then a rank is lost, the save that it
+//! Eight ranks, as threads, train a sharded model. A checkpoint is saved behind their backs. Then a rank is lost, the save that it
 //! does not finish is not committed, and the state is loaded on another mesh, where every bit is compared with a run that
 //! was never interrupted.
 
@@ -166,24 +166,13 @@ fn rank(
         ..Options::default()
     };
     let run = Checkpointer::with_options(store.clone(), world.clone(), options.clone());
-    let memory = model.trained(rank, SAVED_STEP);
-    barrier.wait();
-    let saving = run.save(
-        SAVED_STEP,
-        &model.state(rank, &memory)?,
-        &SaveOptions::default(),
-    )?;
-    let stall = saving.stall();
-    // Training goes on while the checkpoint is written.
-    drop(memory);
+    // The first save makes the memory that every later one finds; the last is the one to measure.
+    for step in 1..SAVED_STEP {
+        save(&run, model, rank, step, barrier)?;
+    }
+    let mut story = save(&run, model, rank, SAVED_STEP, barrier)?;
     let memory = model.trained(rank, LOST_STEP);
-    let report = saving.wait()?;
     barrier.wait();
-    let mut story = RankStory {
-        stall,
-        committed: report.committed,
-        refused: None,
-    };
     if rank == LOST_RANK {
         return Ok(story);
     }
@@ -196,6 +185,29 @@ fn rank(
     )?;
     story.refused = saving.wait().err().map(|error| error.to_string());
     Ok(story)
+}
+
+/// Trains up to a step and saves it.
+fn save(
+    run: &Checkpointer,
+    model: &Model,
+    rank: usize,
+    step: u64,
+    barrier: &Barrier,
+) -> Result<RankStory, Error> {
+    let memory = model.trained(rank, step);
+    barrier.wait();
+    let saving = run.save(step, &model.state(rank, &memory)?, &SaveOptions::default())?;
+    // The state is captured and may change. The next step waits for the commit all the same: these ranks train on the cores that
+    // the writers need and give way on, so the disk would not be what is measured.
+    drop(memory);
+    let report = saving.wait()?;
+    barrier.wait();
+    Ok(RankStory {
+        stall: saving.stall(),
+        committed: report.committed,
+        refused: None,
+    })
 }
 
 /// Loads the newest good step on another mesh, all ranks together.
