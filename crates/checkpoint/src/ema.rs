@@ -5,12 +5,22 @@
 //! | say which average | [`Ema`], with a [`Profile`] of weights |
 //! | keep averages while training | [`Averages`] of one rank, fed with the bytes a save captured |
 //! | save and resume them on any layout | [`Averages::view`], [`Averages::resume`], [`Averages::targets`] |
+//! | read averaged weights in place of the weights | [`averaged`] |
+//! | average stored checkpoints | [`average_of`] |
+//! | make an average that was never kept | [`post_hoc`] |
+//!
+//! There is one definition. An average kept while training and one worked out later from the same steps go through the same
+//! arithmetic ([`cairn_tensor::absorb`]) and have the same bytes.
 //!
 //! In a checkpoint the average `LABEL` of tensor `NAME` is the `f32` tensor `ema/LABEL/NAME`; `ema-rest/LABEL/NAME` is what rounding
 //! to `f32` left out, and the plain value `ema/LABEL` holds the definition, the number of updates and the last step.
 
 mod averages;
+mod computed;
 mod definition;
+mod formula;
+mod kept;
+mod post_hoc;
 mod power;
 mod record;
 mod saved;
@@ -20,7 +30,10 @@ mod source;
 mod tests;
 
 pub use averages::Averages;
+pub use computed::{Computed, MAX_COMPUTED_BUFFER_BYTES, SharedSource};
 pub use definition::{Ema, MAX_LABEL_BYTES, Profile, Start};
+pub use formula::{AverageStep, average_of, averaged};
+pub use post_hoc::{PostHoc, post_hoc};
 pub use power::{MAX_SIGMA, gamma_of_sigma};
 pub use record::{OnChange, Record, records};
 pub use saved::View;

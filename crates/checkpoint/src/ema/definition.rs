@@ -16,7 +16,7 @@ pub enum Profile {
     /// Exponential with this decay `d`: each update keeps `d` of the average and takes `1 − d` of the weights.
     Decay(f64),
     /// A power of time, wide in proportion to the length of the run: update `t` keeps `(1 − 1/t)^(γ+1)`. The number is the width
-    /// as a share of the run, `σ_rel`, from which γ follows.
+    /// as a share of the run, `σ_rel`, from which γ follows. Two or more of these give any other afterwards ([`super::post_hoc`]).
     Power(f64),
     /// The mean of all steps, as in stochastic weight averaging.
     Uniform,

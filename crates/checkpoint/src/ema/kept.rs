@@ -1,0 +1,58 @@
+//! A source whose files stay open between the many small loads of a formula.
+
+use super::computed::SharedSource;
+use crate::Error;
+use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
+use cairn_sharding::Region;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The most files of one source kept open: an average over many steps has many sources.
+const MAX_OPEN_FILES: usize = 8;
+
+pub(super) struct Kept {
+    source: SharedSource,
+    open: Mutex<VecDeque<(usize, Arc<SourceFile>)>>,
+}
+
+impl Kept {
+    pub(super) fn new(source: SharedSource) -> Self {
+        let open = Mutex::default();
+        Self { source, open }
+    }
+}
+
+impl Source for Kept {
+    fn names(&self) -> Vec<&str> {
+        self.source.names()
+    }
+
+    fn aliases(&self) -> BTreeMap<String, String> {
+        self.source.aliases()
+    }
+
+    fn find(&self, name: &str) -> Option<StoredTensor> {
+        self.source.find(name)
+    }
+
+    fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
+        self.source.pieces(name, region)
+    }
+
+    fn open_file(&self, file: usize) -> Result<Arc<SourceFile>, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = open.iter().find(|(index, _)| *index == file) {
+            return Ok(known.clone());
+        }
+        let opened = self.source.open_file(file)?;
+        if open.len() == MAX_OPEN_FILES {
+            open.pop_front();
+        }
+        open.push_back((file, opened.clone()));
+        Ok(opened)
+    }
+
+    fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        self.source.assets()
+    }
+}
