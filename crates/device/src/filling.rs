@@ -95,13 +95,14 @@ impl Filling {
     /// If a copy failed.
     pub fn finish(mut self) -> Result<Buffer, Error> {
         assert!(!self.open, "every lane was closed");
-        for mark in std::mem::take(&mut self.marks) {
+        for mark in &self.marks {
             mark.wait()?;
         }
-        self.owners.clear();
+        self.marks = Vec::new();
+        self.owners = Vec::new();
         // SAFETY: taken once, because `forget` keeps `drop` from seeing it again.
         let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
-        // Both lists are empty, so nothing is lost.
+        // Both lists are empty and have no memory, so nothing is lost.
         std::mem::forget(self);
         Ok(buffer)
     }

@@ -45,7 +45,7 @@ impl Memory {
 
     /// The bytes of a shared allocation on the host.
     pub fn shared(bytes: Arc<[u8]>) -> Self {
-        let (address, len) = (bytes.as_ptr().addr() as u64, bytes.len());
+        let (address, len) = (bytes.as_ptr().expose_provenance() as u64, bytes.len());
         // SAFETY: the allocation is readable, does not move, and is kept by its own owner.
         unsafe { Self::new(Place::Host, address, len, Arc::new(bytes)) }
     }

@@ -56,7 +56,8 @@ pub fn slab(
         layout,
         pinned: None,
     };
-    slab.advise_huge_pages();
+    // Without them the slab has small pages.
+    slab.advise(0, total, Advice::LinuxHugepage);
     let threads = match (&options.pin, options.prefault_threads) {
         (Some(_), threads) => threads.max(1),
         (None, threads) => threads,
@@ -81,12 +82,6 @@ impl Slab {
         self.pinned.is_some()
     }
 
-    fn advise_huge_pages(&self) {
-        let (start, len) = (self.start().cast(), self.layout.size());
-        // SAFETY: the range is this slab's; the advice changes no contents. Without it the slab has small pages.
-        let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxHugepage) };
-    }
-
     /// Has the system find memory for every page now, on several threads: most of what pinning costs.
     fn prefault(&self, threads: usize) {
         let total = self.layout.size();
@@ -96,18 +91,20 @@ impl Slab {
         thread::scope(|scope| {
             for begin in (0..total).step_by(share).take(threads) {
                 let len = share.min(total - begin);
-                scope.spawn(move || self.populate(begin, len));
+                // Where the system does not know this, pages come when they are first written to.
+                scope.spawn(move || self.advise(begin, len, Advice::LinuxPopulateWrite));
             }
         });
     }
 
-    fn populate(&self, begin: usize, len: usize) {
-        // SAFETY: the range lies in the slab, and the advice keeps its contents. Where the system does not know it, pages come
-        // when they are first written to.
-        let _ = unsafe {
-            let start = self.start().add(begin).cast();
-            rustix::mm::madvise(start, len, Advice::LinuxPopulateWrite)
-        };
+    /// Gives the system advice about a range, which it need not take.
+    fn advise(&self, begin: usize, len: usize, advice: Advice) {
+        if cfg!(miri) {
+            // It runs this crate's tests, and takes none.
+            return;
+        }
+        // SAFETY: the range lies in the slab, and neither advice changes its contents.
+        let _ = unsafe { rustix::mm::madvise(self.start().add(begin).cast(), len, advice) };
     }
 
     fn pin(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {

@@ -3,6 +3,10 @@
 //! Work of a stream runs in order, work of different streams in any: every task waits a little while first, another each time. What
 //! a test of a real device would see rarely, a test of this one sees soon.
 
+mod shared;
+
+pub use shared::SharedBytes;
+
 use crate::Error;
 use crate::device::{Device, DeviceCopy, Lane, Mark, Stream};
 use crate::memory::{Memory, Owner, Place};
@@ -139,7 +143,7 @@ impl SimulatedTensor {
     /// Its memory, written by the work of `stream`.
     pub fn memory(&self, stream: Stream) -> Memory {
         let place = Place::Device(self.device.clone(), stream);
-        let address = self.bytes.start.addr() as u64;
+        let address = self.bytes.start.expose_provenance() as u64;
         // SAFETY: the block is readable for as long as it lives, and it is its own owner.
         unsafe { Memory::new(place, address, self.bytes.len, self.bytes.clone()) }
     }
@@ -182,7 +186,7 @@ impl Device for Simulated {
             len_bytes: len,
         })?;
         let block = Block::new(vec![0; len]);
-        Ok((block.start.addr() as u64, Arc::new(block)))
+        Ok((block.start.expose_provenance() as u64, Arc::new(block)))
     }
 
     unsafe fn pin(&self, _: *mut u8, len: usize) -> Result<(), Error> {
@@ -239,7 +243,7 @@ impl Lane for SimulatedLane {
     }
 
     unsafe fn fetch(&mut self, source: u64, target: *mut u8, len: usize) -> Result<(), Error> {
-        self.copy(source, target.addr() as u64, len, true);
+        self.copy(source, target.expose_provenance() as u64, len, true);
         Ok(())
     }
 

@@ -1,12 +1,14 @@
 //! Copies see what was there when they were ordered, whatever the threads do.
 
-use cairn_device::testing::Simulated;
+use cairn_device::testing::{SharedBytes, Simulated};
 use cairn_device::{Buffer, Device, Filling, Memory, Packing, Scratch, SlabOptions, Stream, slab};
 use std::sync::Arc;
 use std::time::Duration;
 
 const PRODUCER: Stream = Stream(0);
-const LEN: usize = 4096;
+/// Miri looks at every byte, slowly.
+const LEN: usize = if cfg!(miri) { 64 } else { 4096 };
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 30 };
 
 fn buffer(device: &Arc<Simulated>) -> Buffer {
     let options = SlabOptions {
@@ -20,7 +22,7 @@ fn buffer(device: &Arc<Simulated>) -> Buffer {
 
 #[test]
 fn a_copy_follows_the_producer_and_holds_it_before_the_next_change() {
-    for seed in 0..30 {
+    for seed in 0..SEEDS {
         let device = Simulated::new(seed, Duration::from_micros(300));
         let tensor = device.tensor(&[0; LEN]);
         let memory = tensor.memory(PRODUCER);
@@ -40,7 +42,7 @@ fn a_copy_follows_the_producer_and_holds_it_before_the_next_change() {
 
 #[test]
 fn scratch_takes_the_copy_and_lets_the_producer_go() {
-    for seed in 0..30 {
+    for seed in 0..SEEDS {
         let device = Simulated::new(seed, Duration::from_micros(300));
         let tensor = device.tensor(&[0; LEN]);
         let memory = tensor.memory(PRODUCER);
@@ -143,6 +145,7 @@ fn buffers_of_a_slab_are_zeroed_aligned_and_apart() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "loses memory on purpose")]
 fn a_failed_copy_is_told_by_every_mark_behind_it() {
     let device = Simulated::new(1, Duration::ZERO);
     device.fail_copies();
@@ -154,6 +157,37 @@ fn a_failed_copy_is_told_by_every_mark_behind_it() {
         .unwrap();
     filling.close(lane.as_mut()).unwrap();
     assert!(filling.finish().is_err());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "loses memory on purpose")]
+fn what_a_failed_copy_may_still_touch_is_never_freed() {
+    let device = Simulated::new(1, Duration::ZERO);
+    device.fail_copies();
+    let tensor = device.tensor(&[3; LEN]);
+    let memory = tensor.memory(PRODUCER);
+    let owner = Arc::downgrade(memory.owner());
+    let mut lane = device.clone().lane().unwrap();
+    let mut filling = Filling::new(buffer(&device));
+    filling.fetch(lane.as_mut(), &memory, 0..LEN, 0).unwrap();
+    filling.close(lane.as_mut()).unwrap();
+    drop((tensor, memory));
+    assert!(filling.finish().is_err());
+    assert!(owner.upgrade().is_some());
+}
+
+#[test]
+fn shared_bytes_are_changed_under_whoever_holds_them() {
+    let bytes = SharedBytes::new(5);
+    let memory = bytes.memory();
+    bytes.write(3, &[8, 9]);
+    let mut out = [1; 5];
+    memory.read(0..5, &mut out);
+    assert_eq!(
+        (out, bytes.len(), bytes.is_empty()),
+        ([0, 0, 0, 8, 9], 5, false)
+    );
+    assert!(std::panic::catch_unwind(|| bytes.write(4, &[1, 2])).is_err());
 }
 
 #[test]
