@@ -16,6 +16,7 @@ use crate::saving::{Progress, Saving};
 use crate::stale::History;
 use crate::state::State;
 use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Mutex, PoisonError};
 use crate::target::Target;
 use crate::timeline::{Lane, Recorder};
 use crate::world::World;
@@ -23,8 +24,8 @@ use cairn_device::Place;
 use cairn_store::Store;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// One rank's access to a run: saves in the background, opens and loads what is committed.
@@ -231,6 +232,7 @@ impl Checkpointer {
         let progress = Arc::new(Progress::default());
         let total = plan.writer.image.as_ref().map_or(0, |image| image.len);
         progress.total.store(total, Ordering::Relaxed);
+        let gate = Arc::new(Gate::new(state.watch.clone()));
         let job = Job {
             store: self.store.clone(),
             world: self.world.clone(),
@@ -241,6 +243,7 @@ impl Checkpointer {
             values: state.values.clone(),
             rank_values: state.rank_values.clone(),
             progress: progress.clone(),
+            gate: gate.clone(),
             recorder: recorder.clone(),
             pool: self.pool.clone(),
             pace: self.options.pace.clone(),
@@ -249,7 +252,6 @@ impl Checkpointer {
             takeover: self.options.takeover,
             started,
         };
-        let gate = Arc::new(Gate::new(state.watch.clone()));
         let means = Means {
             pool: &self.pool,
             scratch: &self.scratch,

@@ -6,7 +6,12 @@ use cairn_device::{Buffer, Device, SlabOptions, slab};
 use std::sync::Arc;
 
 /// The bytes captured, written and read at a time: large enough for a disk's full speed, and a multiple of every block size.
-pub(crate) const CHUNK_BYTES: usize = 8 << 20;
+pub(crate) const CHUNK_BYTES: usize = if cfg!(feature = "shuttle") {
+    // One block: a small state has many chunks then, and thousands of orders are tried in little time.
+    crate::checksum::BLOCK_BYTES
+} else {
+    8 << 20
+};
 
 /// Pinned memory comes in pieces of so many buffers, because pinning has a cost by the piece: 256 MiB.
 const PINNED_BATCH: usize = 32;

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::assign::{Assignment, WriterItems};
-use crate::capture::{Copies, Flow, Means};
+use crate::capture::{Copies, Flow, Gate, Means};
 use crate::checksum::sha256_hex;
 use crate::clock::rfc3339;
 use crate::commit::{Attempt, IfCommitted};
@@ -137,6 +137,7 @@ pub(crate) struct Job {
     pub(crate) values: BTreeMap<String, serde_json::Value>,
     pub(crate) rank_values: BTreeMap<String, serde_json::Value>,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) recorder: Recorder,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pace: Option<Arc<Pace>>,
@@ -226,7 +227,12 @@ impl Job {
     }
 
     /// Puts this writer's part, when its data is durable. Returns the bytes of its file.
+    ///
+    /// With the last part the step can be committed, by any writer: who asked to stop before is heard here.
     fn write_part(&self, crcs: &[u32]) -> Result<u64, Error> {
+        if self.gate.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         let leader = self.world.rank() == 0;
         let assets = match leader {
             true => put_assets(self.store.as_ref(), &self.attempt, &self.options.assets)?,

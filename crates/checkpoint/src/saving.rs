@@ -2,10 +2,11 @@
 
 use crate::Error;
 use crate::capture::{Fenced, Gate};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::timeline::{Lane, Recorder, Timeline};
 use cairn_device::Stream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a finished save did.
