@@ -20,8 +20,11 @@ use cache::Cached;
 use cairn_device::Buffer;
 use cairn_store::Store;
 use output::OutputFile;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::thread;
 
 pub use checkpoint::{NewCheckpoint, RewriteReport, rewrite};
 pub use dcp::{DcpContents, export_dcp, plan_dcp};
@@ -74,6 +77,7 @@ fn write_files(
                 FileWriter::start(Output::new(store, key, file.len, pool.clone(), progress))
             })
             .collect();
+        source.look_up(&names_in(files, 0..window));
         let last = files.iter().map(|file| chunk_count(file.len)).max();
         for first in (0..last.unwrap_or(0)).step_by(window) {
             fill_window(
@@ -93,12 +97,18 @@ fn write_files(
     Ok(crcs)
 }
 
+/// The tensors that have bytes in the chunks `window` of some file.
+fn names_in(files: &[OutputFile], window: Range<usize>) -> BTreeSet<&str> {
+    let names = files.iter().map(|file| file.names_in(window.clone()));
+    names.flatten().collect()
+}
+
 /// Fills and sends the chunks `window` of every file.
 fn fill_window(
     source: &Cached,
     files: &mut [OutputFile],
     writers: &[FileWriter],
-    window: std::ops::Range<usize>,
+    window: Range<usize>,
     pool: &Pool,
     options: &RewriteOptions,
 ) -> Result<(), Error> {
@@ -127,9 +137,12 @@ fn fill_window(
             }
         }
     }
-    let names = targets.iter().map(|target| target.wanted.name.as_str());
-    source.look_up(&names.collect());
-    load(source, targets, &load_options)?;
+    // Where the tensors of the next window lie is found while those of this one are read.
+    let names = names_in(files, window.start..window.end + window.len());
+    thread::scope(|scope| {
+        scope.spawn(|| source.look_up(&names));
+        load(source, targets, &load_options)
+    })?;
     for (file, index, len, mut buffer) in filled {
         let offset = index as u64 * CHUNK_BYTES as u64;
         files[file].complete(offset, &mut buffer[..len]);

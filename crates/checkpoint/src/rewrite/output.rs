@@ -4,6 +4,7 @@ use crate::Error;
 use crate::assign::cut::byte_group;
 use crate::image::Image;
 use crate::load::{LoadOptions, load};
+use crate::pool::CHUNK_BYTES;
 use crate::source::Source;
 use crate::target::Target;
 use cairn_sharding::{Listed, Piece, TensorSpec};
@@ -126,6 +127,14 @@ impl OutputFile {
             (rest, position) = (after, part.range.end);
         }
         found
+    }
+
+    /// The tensors that have bytes in the chunks `chunks` of the file.
+    pub(super) fn names_in(&self, chunks: Range<usize>) -> impl Iterator<Item = &str> {
+        let offset = chunks.start as u64 * CHUNK_BYTES as u64;
+        let parts = self.parts_in(offset, chunks.len() * CHUNK_BYTES);
+        let names = parts.into_iter().map(|part| &self.items[part.item].name);
+        names.map(String::as_str)
     }
 
     /// What the `len` bytes of the file from `offset` on hold of items.
