@@ -1,8 +1,8 @@
 """Folders and files that several versions of torch wrote, two ranks each, open and hold what was saved.
 
-A version is kept where it changed what lies on disk: 2.3 the place of a class, 2.4 what the metadata says of the save, 2.8
-the archives, 2.12 a version in the metadata. From 2.8 there are also safetensors inside DCP folders and sharded files for
-Hugging Face.
+A version is kept where what lies on disk changed: 2.3 moved a class, 2.4 says more about the save in the metadata, 2.8 has
+other archives and is the first with safetensors inside DCP folders and sharded files for Hugging Face, 2.12 states a
+version in the metadata.
 """
 
 from __future__ import annotations
