@@ -1,4 +1,4 @@
-//! Every test: Rust units and integration, documentation examples, then Python against the built binary and package.
+//! Every test: Rust units and integration, documentation examples, orders of threads, then Python against the built binary and package.
 
 use std::path::Path;
 
@@ -18,6 +18,7 @@ pub(crate) fn run(workspace: &Workspace, name: Option<&str>) -> Result {
     let python = venv::ensure(workspace)?;
     let mut steps = Steps::default();
     rust(workspace, &python, name, &mut steps);
+    interleavings(workspace, name, &mut steps);
     // A filter with `::` is a Rust path: no Python test is called that.
     if !name.is_some_and(|name| name.contains("::")) {
         python_tests(workspace, &python, name, &mut steps);
@@ -42,6 +43,15 @@ fn rust(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut St
     } else {
         run(&["test"]);
     }
+}
+
+/// The threads of saves in many orders. In this build all of them are the scheduler's, so no other test can use it.
+fn interleavings(workspace: &Workspace, name: Option<&str>, steps: &mut Steps) {
+    let package = ["test", "--package", "cairn-checkpoint"];
+    let test = ["--features", "shuttle,testing", "--test", "interleavings"];
+    let mut command = workspace.cargo(&package);
+    command.args(test).args(name);
+    steps.run("interleavings", command);
 }
 
 /// The Python tests, driving the `cairn` binary built like the Rust tests, and the package installed as users have it.
