@@ -5,11 +5,13 @@
 mod common;
 mod crash;
 mod damage;
+mod driver;
 mod edges;
 mod ema;
 mod errors;
 mod fence;
 mod give_up;
+mod mutation;
 mod race;
 mod repeat;
 mod retention;
