@@ -28,6 +28,12 @@ impl<T> OrRaise<T> for Result<T, cairn::store::Error> {
     }
 }
 
+impl<T> OrRaise<T> for Result<T, cairn::device::Error> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(|error| raise("DeviceError", &error.to_string(), error.hint(), None))
+    }
+}
+
 /// The exception for an error of the engine.
 pub(crate) fn exception(error: &Error) -> PyErr {
     let problems = match error {
@@ -57,6 +63,10 @@ fn class(error: &Error) -> &'static str {
         error if error.is_damage() => "Damaged",
         Error::Store { .. } | Error::Address(_) => "StoreError",
         Error::Stopped { .. } => "Error",
+        Error::Capture { .. } => "DeviceError",
+        Error::Torn { .. } => "Torn",
+        Error::Cancelled => "Cancelled",
+        Error::Skipped { .. } => "Skipped",
         _ => "StateError",
     }
 }

@@ -1,26 +1,112 @@
-//! Memory of Python's tensors, borrowed as slices.
+//! Memory of Python's tensors: borrowed as slices on the host, shared by address on a device.
 
-use crate::errors::raise;
+#![allow(
+    unsafe_code,
+    clippy::allow_attributes,
+    reason = "Python gives addresses on a device as numbers"
+)]
+
+use crate::errors::{OrRaise, raise};
+use cairn::checkpoint::Bytes;
+use cairn::device::{self, Owner, Place, Stream};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The memory of a state's tensors: handed over once, and saved as often as it is found where it was.
 #[pyclass(frozen, module = "cairn._cairn")]
-pub(crate) struct Memory(Vec<Py<PyArray1<u8>>>);
+pub(crate) struct Memory(Vec<Held>);
+
+/// The memory of one tensor.
+enum Held {
+    Host(Py<PyArray1<u8>>),
+    Device(OnDevice),
+}
+
+/// Memory on a device: its number, address and length, and whether it stays as it is until a fence.
+#[derive(FromPyObject, Clone)]
+struct OnDevice {
+    device: usize,
+    address: u64,
+    len_bytes: usize,
+    fenced: bool,
+}
+
+/// The memory of a state's tensors, for the time of a call.
+pub(crate) struct Borrowed<'py>(Vec<Loan<'py>>);
+
+enum Loan<'py> {
+    Host(PyReadonlyArray1<'py, u8>),
+    Device(Bytes<'static>),
+}
 
 #[pymethods]
 impl Memory {
     #[new]
-    fn new(arrays: Vec<Py<PyArray1<u8>>>) -> Self {
-        Self(arrays)
+    fn new(memory: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
+        let held = memory
+            .into_iter()
+            .map(|one| match one.cast::<PyArray1<u8>>() {
+                Ok(array) => Ok(Held::Host(array.clone().unbind())),
+                Err(_) => one.extract().map(Held::Device),
+            });
+        held.collect::<PyResult<_>>().map(Self)
     }
 }
 
 impl Memory {
-    /// The arrays, to be read.
-    pub(crate) fn borrow<'py>(&self, py: Python<'py>) -> PyResult<Vec<PyReadonlyArray1<'py, u8>>> {
-        let arrays = self.0.iter().map(|array| array.bind(py).try_readonly());
-        arrays.collect::<Result<_, _>>().map_err(PyErr::from)
+    /// The memory, to be read. `owners` live until what is on devices was captured, behind the work of each device's stream.
+    pub(crate) fn borrow<'py>(
+        &self,
+        py: Python<'py>,
+        streams: &BTreeMap<usize, u64>,
+        owners: Py<PyAny>,
+    ) -> PyResult<Borrowed<'py>> {
+        let owner: Owner = Arc::new(PyOwner(Some(owners)));
+        let loans = self.0.iter().map(|held| match held {
+            Held::Host(array) => Ok(Loan::Host(array.bind(py).try_readonly()?)),
+            Held::Device(held) => Ok(Loan::Device(held.bytes(streams, &owner)?)),
+        });
+        loans.collect::<PyResult<_>>().map(Borrowed)
+    }
+}
+
+impl Borrowed<'_> {
+    /// The bytes of each tensor.
+    pub(crate) fn bytes(&self) -> PyResult<Vec<Bytes<'_>>> {
+        let bytes = self.0.iter().map(|loan| match loan {
+            Loan::Host(array) => bytes("", array).map(Bytes::Borrowed),
+            Loan::Device(bytes) => Ok(bytes.clone()),
+        });
+        bytes.collect()
+    }
+}
+
+impl OnDevice {
+    fn bytes(&self, streams: &BTreeMap<usize, u64>, owner: &Owner) -> PyResult<Bytes<'static>> {
+        let device = device::cuda::device(self.device).or_raise()?;
+        let stream = Stream(streams.get(&self.device).copied().unwrap_or_default());
+        let place = Place::Device(device, stream);
+        // SAFETY: the adapter takes address and length from a tensor of this device, and that tensor is among the owners.
+        let memory =
+            unsafe { device::Memory::new(place, self.address, self.len_bytes, owner.clone()) };
+        Ok(match self.fenced {
+            true => Bytes::Fenced(memory),
+            false => Bytes::Shared(memory),
+        })
+    }
+}
+
+/// Tensors of Python that a thread of ours keeps, and lets go as Python wants it.
+struct PyOwner(Option<Py<PyAny>>);
+
+impl Drop for PyOwner {
+    fn drop(&mut self) {
+        let mut owners = self.0.take();
+        Python::try_attach(|_| drop(owners.take()));
+        // Without an interpreter there is nobody left to own anything.
+        std::mem::forget(owners);
     }
 }
 

@@ -14,6 +14,11 @@ pub(crate) fn saved<'py>(py: Python<'py>, report: &SaveReport) -> PyResult<Bound
     dict.set_item("planning_seconds", report.planning.as_secs_f64())?;
     dict.set_item("durable_seconds", report.durable.as_secs_f64())?;
     dict.set_item("committed_seconds", report.committed.as_secs_f64())?;
+    dict.set_item("unchanged", &report.unchanged)?;
+    dict.set_item("capture", &report.timeline.capture)?;
+    dict.set_item("notes", &report.timeline.notes)?;
+    dict.set_item("headline", report.timeline.headline())?;
+    dict.set_item("timeline", report.timeline.to_json())?;
     Ok(dict)
 }
 

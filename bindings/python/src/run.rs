@@ -8,11 +8,13 @@ use crate::saving::Saving;
 use crate::source::Source;
 use cairn::checkpoint::retention::{self, Keep};
 use cairn::checkpoint::{
-    Checkpointer, IfCommitted, Launch, Options, SaveOptions, StepState, World, survey,
+    Checkpointer, IfCommitted, Launch, Options, Overlap, Pace, SaveOptions, StepState, Watch,
+    World, survey,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Attempts that nobody has touched for this long are nobody's work in progress.
@@ -31,6 +33,7 @@ type LaunchTuple = (
 #[pyclass(frozen, module = "cairn._cairn")]
 pub(crate) struct Run {
     inner: Option<Checkpointer>,
+    pace: Option<Arc<Pace>>,
     world: World,
     process: u32,
 }
@@ -38,7 +41,9 @@ pub(crate) struct Run {
 #[pymethods]
 impl Run {
     #[new]
-    #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None))]
+    #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
+        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, bytes_per_second = None))]
+    #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
         rank: usize,
@@ -47,6 +52,11 @@ impl Run {
         commit_timeout: Option<f64>,
         takeover: Option<f64>,
         staging_bytes: Option<u64>,
+        scratch_bytes: u64,
+        overlap: &str,
+        queue: usize,
+        read_twice: bool,
+        bytes_per_second: Option<u64>,
     ) -> PyResult<Self> {
         let world = match session {
             Some(session) => World::new(rank, size, session),
@@ -67,10 +77,20 @@ impl Run {
             options.takeover = seconds("takeover", value)?;
         }
         options.staging_bytes = staging_bytes;
+        options.scratch_bytes = scratch_bytes;
+        options.read_twice = read_twice;
+        options.overlap = match overlap {
+            "skip" => Overlap::Skip,
+            "queue" => Overlap::Queue(queue),
+            _ => Overlap::Wait,
+        };
+        let pace = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
+        options.pace.clone_from(&pace);
         let store = cairn::store::open(url).or_raise()?;
         let inner = Checkpointer::with_options(store, world.clone(), options);
         Ok(Self {
             inner: Some(inner),
+            pace,
             world,
             process: std::process::id(),
         })
@@ -89,7 +109,7 @@ impl Run {
     }
 
     /// Captures the state and returns; writing and committing go on in the background.
-    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, replace = false, assets = None))]
+    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, streams, owners, watch = None, replace = false, assets = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn save(
         &self,
@@ -100,12 +120,18 @@ impl Run {
         values: &str,
         rank_values: &str,
         tags: Vec<String>,
+        streams: BTreeMap<usize, u64>,
+        owners: Py<PyAny>,
+        watch: Option<Py<PyAny>>,
         replace: bool,
         assets: Option<BTreeMap<String, Vec<u8>>>,
     ) -> PyResult<Saving> {
         self.check_process()?;
-        let memory = memory.borrow(py)?;
+        let memory = memory.borrow(py, &streams, owners)?;
         let mut state = outline.state(&memory)?;
+        if let Some(watch) = watch {
+            state.watch(Watch::new(move || changed(&watch)));
+        }
         for (name, value) in values_of(values)? {
             state.value(&name, value);
         }
@@ -122,6 +148,38 @@ impl Run {
         };
         let saving = py.detach(|| self.inner().save(step, &state, &options));
         saving.or_raise().map(Saving)
+    }
+
+    /// Makes staging memory ready for states like this one.
+    fn prepare(
+        &self,
+        py: Python,
+        outline: &Outline,
+        memory: &Memory,
+        streams: BTreeMap<usize, u64>,
+    ) -> PyResult<()> {
+        self.check_process()?;
+        let memory = memory.borrow(py, &streams, py.None())?;
+        let state = outline.state(&memory)?;
+        py.detach(|| self.inner().prepare(&state)).or_raise()
+    }
+
+    /// Frees memory that no save uses.
+    fn release(&self, py: Python) {
+        py.detach(|| self.inner().release());
+    }
+
+    /// The bytes of memory kept for file images.
+    #[getter]
+    fn staging_bytes(&self) -> u64 {
+        self.inner().staging_bytes()
+    }
+
+    /// Tells how long a training step took, and whether anything was written meanwhile.
+    fn observe(&self, seconds: f64, writing: bool) {
+        if let (Some(pace), Ok(step)) = (&self.pace, Duration::try_from_secs_f64(seconds)) {
+            pace.observe(step, writing);
+        }
     }
 
     /// Tells the other ranks that this one will not save `step`, so that they do not wait for it.
@@ -241,6 +299,16 @@ fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     let message = format!("{name}={value} is not a time to wait");
     let hint = "give seconds, 0 or more; `float('inf')` waits for ever";
     Err(raise("StateError", &message, Some(hint.into()), None))
+}
+
+/// The names of tensors that were changed, as Python tells them. A watch that fails counts as a change.
+fn changed(watch: &Py<PyAny>) -> Vec<String> {
+    let asked = Python::try_attach(|py| watch.call0(py)?.extract::<Vec<String>>(py));
+    match asked {
+        None => Vec::new(),
+        Some(Ok(names)) => names,
+        Some(Err(error)) => vec![format!("the check for changes failed: {error}")],
+    }
 }
 
 fn values_of(json: &str) -> PyResult<BTreeMap<String, serde_json::Value>> {

@@ -1,9 +1,11 @@
 //! The handle of a save in the background.
 
-use crate::errors::exception;
+use crate::errors::{OrRaise, exception};
 use crate::report;
+use cairn::device::Stream;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// The first and the longest pause between two looks at a save.
@@ -31,6 +33,38 @@ impl Saving {
     #[getter]
     fn planning(&self) -> f64 {
         self.0.planning().as_secs_f64()
+    }
+
+    /// Whether every byte of the state was copied.
+    fn is_captured(&self) -> bool {
+        self.0.is_captured()
+    }
+
+    /// Waits until the state may change; the given streams of devices wait for their copies on the device. Returns the seconds it held its
+    /// caller, and why.
+    fn fence(&self, py: Python, streams: BTreeMap<usize, u64>) -> PyResult<(f64, Option<String>)> {
+        let name = |(device, stream): (usize, u64)| (format!("cuda:{device}"), Stream(stream));
+        let streams: Vec<(String, Stream)> = streams.into_iter().map(name).collect();
+        let fenced = py.detach(|| self.0.fence(&streams)).or_raise()?;
+        Ok((fenced.waited.as_secs_f64(), fenced.reason))
+    }
+
+    /// Asks the save to stop.
+    fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether the step was passed over.
+    fn is_skipped(&self) -> bool {
+        self.0.is_skipped()
+    }
+
+    /// The tensors with the same bytes as in the save before, once the save has ended well.
+    fn unchanged(&self) -> Vec<String> {
+        self.0
+            .outcome()
+            .map(|report| report.unchanged)
+            .unwrap_or_default()
     }
 
     /// Whether the save has ended, well or not.

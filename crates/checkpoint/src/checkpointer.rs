@@ -130,7 +130,7 @@ impl Checkpointer {
         let captured = self.capture(&mut inner, attempt, state, options, started);
         let (saving, thread) = captured?;
         inner.current.push_back((saving.clone(), thread));
-        Ok(saving.with_stall(started))
+        Ok(saving.with_stall(started.elapsed()))
     }
 
     /// Lets saves before this one end as far as this one has to wait for them, or names one that is in the way.
@@ -260,6 +260,8 @@ impl Checkpointer {
             mode: self.mode(),
         };
         let flow = capture(&job, state, means).inspect_err(report)?;
+        // Told now, because a small save may have told where its time went before this call is over.
+        recorder.add(Lane::Stall, started, Instant::now(), 0);
         let saving = Saving::new(attempt.step, planning, progress, gate, recorder);
         let handle = saving.clone();
         let thread = thread::spawn(move || {

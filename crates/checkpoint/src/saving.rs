@@ -7,7 +7,7 @@ use crate::timeline::{Lane, Recorder, Timeline};
 use cairn_device::Stream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a finished save did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,10 +91,8 @@ impl Saving {
         saving
     }
 
-    pub(crate) fn with_stall(mut self, started: Instant) -> Self {
-        let now = Instant::now();
-        self.stall = now - started;
-        self.recorder.add(Lane::Stall, started, now, 0);
+    pub(crate) fn with_stall(mut self, stall: Duration) -> Self {
+        self.stall = stall;
         self
     }
 
@@ -162,6 +160,15 @@ impl Saving {
     /// Whether the save has ended, well or not.
     pub fn is_done(&self) -> bool {
         self.lock().is_some()
+    }
+
+    /// What the save did, if it has ended well. A failure stays unseen.
+    pub fn outcome(&self) -> Option<SaveReport> {
+        let result = self.lock();
+        result
+            .as_ref()
+            .and_then(|result| result.as_ref().ok())
+            .cloned()
     }
 
     /// The step being saved.

@@ -115,21 +115,10 @@ impl<'a> State<'a> {
         bytes: Bytes<'a>,
         strides: Option<Vec<usize>>,
     ) -> Result<(), Error> {
-        check_name(name)?;
-        if spec.sharding().is_none() && spec.shape().contains(&0) {
-            // No list has a piece of it, so it would vanish.
-            return Err(wrong(
-                name,
-                "is empty and listed: give it a place on a mesh",
-            ));
+        let outline = Arc::make_mut(&mut self.outline);
+        if outline.describe(name, spec, bytes.len(), strides)? {
+            self.memory.push(bytes);
         }
-        let rank = self.rank();
-        if !spec.holds(rank) {
-            return Ok(());
-        }
-        let len_bytes = check_memory(name, spec, rank, bytes.len(), strides.as_deref())?;
-        Arc::make_mut(&mut self.outline).add(name, spec, strides, len_bytes)?;
-        self.memory.push(bytes);
         Ok(())
     }
 

@@ -10,34 +10,41 @@ Frameworks are met when their objects are, and most of this package when it is a
 
 from ._cairn import VERSION as __version__
 from .errors import (
+    Cancelled,
     Damaged,
+    DeviceError,
     Error,
     FormatError,
     KeyMismatch,
     RankFailed,
     RanksDisagree,
+    Skipped,
     StateError,
     StepExists,
     StepIncomplete,
     StepNotFound,
     StoreError,
+    Torn,
     VersionError,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._checkpoint import Checkpoint, Explained, Loaded
-    from ._checkpointer import Checkpointer, Keep
+    from ._checkpointer import Checkpointer
     from ._opening import load, open
     from ._part import PerRank
+    from ._retention import Keep
     from ._rng import Rng
     from ._saving import SaveReport, Saving
     from ._world import World
 
 __all__ = [
+    "Cancelled",
     "Checkpoint",
     "Checkpointer",
     "Damaged",
+    "DeviceError",
     "Error",
     "Explained",
     "FormatError",
@@ -50,11 +57,13 @@ __all__ = [
     "Rng",
     "SaveReport",
     "Saving",
+    "Skipped",
     "StateError",
     "StepExists",
     "StepIncomplete",
     "StepNotFound",
     "StoreError",
+    "Torn",
     "VersionError",
     "World",
     "__version__",
@@ -65,9 +74,10 @@ __all__ = [
 #: The modules whose names are looked up when they are first used.
 _MODULES = {
     "_checkpoint": ("Checkpoint", "Explained", "Loaded"),
-    "_checkpointer": ("Checkpointer", "Keep"),
+    "_checkpointer": ("Checkpointer",),
     "_opening": ("load", "open"),
     "_part": ("PerRank",),
+    "_retention": ("Keep",),
     "_rng": ("Rng",),
     "_saving": ("SaveReport", "Saving"),
     "_world": ("World",),

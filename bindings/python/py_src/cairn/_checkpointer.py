@@ -11,39 +11,30 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Literal
 
 from . import _cairn
 from ._agreement import Holders, agree, refuse
 from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
+from ._fences import POLICIES, Fences, Policy
+from ._handover import Handover
 from ._logger import logger
-from ._part import Context, Part
+from ._part import Context
 from ._resume import load_latest
+from ._retention import Keep, Pruner
 from ._saving import Saving
 from ._shared import keep_own_values
 from ._recall import Recall
 from ._tree import Flat
 from ._values import NotPlain, encode, refused
 from ._world import World
-from .errors import Damaged, Error, RankFailed, RanksDisagree, StateError, StepNotFound
+from .errors import Cancelled, Damaged, Error, RankFailed, RanksDisagree, Skipped, StateError, StepNotFound
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 #: How many objects of this process have saved to a run, which all ranks count alike.
 _savers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
-
-
-@dataclass(frozen=True)
-class Keep:
-    """Which steps stay; the newest good one always does."""
-
-    #: The newest this many.
-    last: int = 1
-    #: Every step that is a multiple of this.
-    every: int | None = None
-    #: Steps with one of these tags.
-    tags: Sequence[str] = ()
 
 
 class Checkpointer:
@@ -63,6 +54,14 @@ class Checkpointer:
             written; with ``"differ"`` a load does not mind that the checkpoint has more than this rank names.
         commit_timeout: seconds a rank waits for the others before it gives up; ``float("inf")`` never does.
         staging_bytes: the most memory for captured state; without a limit as much as the rank writes.
+        scratch_bytes: memory on each device for copies that leave the training stream at once, so that even short steps do not wait.
+        fence: who says when tensors on a device may change after a save. ``"auto"``: optimizers in the state do, before their step;
+            what they do not own is copied before anything that comes after the save. ``"manual"``: you do, with :meth:`fence`.
+            ``"none"``: everything is copied before anything that comes after the save.
+        overlap: what happens to a save while the one before is being written: it ``"wait"``\\ s, is passed over (``"skip"``), or is
+            captured beside it as far as staging memory goes (``"queue"``).
+        read_twice: reads tensors on a device twice before they may change, and fails the save if they did.
+        bytes_per_second: a cap for writing, which backs off while training steps take longer than usual.
     """
 
     def __init__(
@@ -75,28 +74,42 @@ class Checkpointer:
         ranks: Literal["same", "differ"] = "same",
         commit_timeout: float = 600.0,
         staging_bytes: int | None = None,
+        scratch_bytes: int = 0,
+        fence: Policy = "auto",
+        overlap: Literal["wait", "skip", "queue"] = "wait",
+        read_twice: bool = False,
+        bytes_per_second: int | None = None,
     ) -> None:
-        if ranks not in ("same", "differ"):
-            raise StateError(f"ranks={ranks!r} is not a choice", hint='use "same" or "differ"')
+        _choose("ranks", ranks, ("same", "differ"))
+        _choose("fence", fence, POLICIES)
+        _choose("overlap", overlap, ("wait", "skip", "queue"))
         if not commit_timeout >= 0:
             raise StateError(
                 f"commit_timeout={commit_timeout} is not a time to wait",
                 hint="give seconds, 0 or more; `float('inf')` waits for ever",
             )
         self._url = os.fspath(url)
-        self._keep = keep
+        self._pruner = None if keep is None else Pruner(keep)
         self._world = world
         self._group = process_group
         self._ranks_differ = ranks == "differ"
-        self._options: dict[str, Any] = {"commit_timeout": commit_timeout, "staging_bytes": staging_bytes}
+        self._options: dict[str, Any] = {
+            "commit_timeout": commit_timeout,
+            "staging_bytes": staging_bytes,
+            "scratch_bytes": scratch_bytes,
+            "overlap": overlap,
+            "read_twice": read_twice,
+            "bytes_per_second": bytes_per_second,
+        }
+        self._fences = Fences(fence)
+        if bytes_per_second is not None:
+            self._fences.observe = self._observe
         self._writer: _cairn.Run | None = None
         self._reader: _cairn.Run | None = None
         self._saving: Saving | None = None
-        self._pruning: threading.Thread | None = None
         self._holders: Holders | None = None
         self._recall = Recall()
-        self._outline: tuple[object, _cairn.Outline] | None = None
-        self._held: tuple[object, _cairn.Outline, _cairn.Memory] | None = None
+        self._handed: Handover | None = None
         self._process = os.getpid()
         _open.add(self)
 
@@ -155,20 +168,54 @@ class Checkpointer:
         except Error as error:
             self._give_up(number, error)
             raise
-        self._prune_in_background()
+        self._prune()
+        self._warn_of_unchanged()
         native = self._saving_run().save(
             number,
-            *self._handed_over(flat),
+            *self._handover.of(flat, state),
             json.dumps(flat.values),
             json.dumps(flat.rank_values),
             list(tags),
+            streams=self._fences.streams(),
+            owners=flat.owners,
+            watch=self._fences.watch(flat),
             replace=replace,
             assets={} if assets is None else dict(assets),
         )
+        self._fences.add(native)
         self._saving = Saving(native)
         if blocking:
             self._saving.wait()
         return self._saving
+
+    def fence(self) -> AbstractContextManager[None]:
+        """Waits until the state handed to :meth:`save` may change; on a device, has later work wait there instead.
+
+        Optimizers in the state do this before their step. Whatever else changes saved tensors on a device does it first:
+
+        >>> with checkpointer.fence():
+        ...     weights.mul_(0.9)
+        """
+        self._fences.pass_all()
+        return nullcontext()
+
+    def prepare(self, state: Any, *, blocking: bool = False) -> None:
+        """Makes memory ready for states like this one, so that the first save is as quick as the others.
+
+        That goes on in the background unless ``blocking``; a save that comes earlier waits for what it needs.
+        """
+        flat = self._recall.flatten(state, Context(self.world, state, None, {}))
+        outline, memory = self._handover.of(flat, state)
+        run, streams = self._saving_run(), self._fences.streams()
+        thread = threading.Thread(target=_make_ready, args=(run, outline, memory, streams), name="cairn-prepare", daemon=True)
+        thread.start()
+        if blocking:
+            thread.join()
+
+    def release(self) -> None:
+        """Frees memory that no save uses, on the host and on devices. The next save takes it anew."""
+        if self._writer is not None:
+            self._writer.release()
 
     def load(
         self,
@@ -236,10 +283,11 @@ class Checkpointer:
         """Waits for the save in the background, if there is one, and for pruning."""
         if self._saving is not None:
             saving, self._saving = self._saving, None
-            saving.wait()
-            self._prune_in_background()
-        if self._pruning is not None:
-            self._pruning.join()
+            with suppress(Cancelled, Skipped):  # both were wanted
+                saving.wait()
+            self._prune()
+        if self._pruner is not None:
+            self._pruner.wait()
 
     def close(self) -> None:
         """Waits until everything is durable. The object can be used again afterwards."""
@@ -281,22 +329,29 @@ class Checkpointer:
             refuse(self.world, self._url, error.message)
         self._saving_run().give_up(step, error.message)
 
-    def _handed_over(self, flat: Flat) -> tuple[_cairn.Outline, _cairn.Memory]:
-        """What the state consists of and where it lies; the same objects as long as nothing has moved."""
-        held = self._held
-        if held is None or flat.token is None or held[0] is not flat.token:
-            memory = _cairn.Memory([part.memory for part in flat.parts.values()])
-            held = flat.token, self._outline_of(flat.parts), memory
-            self._held = held if flat.token is not None else None
-        return held[1:]
+    @property
+    def _handover(self) -> Handover:
+        if self._handed is None:
+            self._handed = Handover(self.world.rank, self._fences)
+        return self._handed
 
-    def _outline_of(self, parts: dict[str, Part]) -> _cairn.Outline:
-        """What the state consists of; the same object as long as it stays the same, so that it is planned once."""
-        described = [*parts], [part.spec for part in parts.values()], [part.strides for part in parts.values()]
-        if self._outline is None or self._outline[0] != described:
-            tensors = [(name, part.spec, part.memory, part.strides) for name, part in parts.items()]
-            self._outline = described, _cairn.Outline(self.world.rank, tensors)
-        return self._outline[1]
+    def _prune(self) -> None:
+        """Rank 0 deletes what no rule keeps, away from the training loop."""
+        if self._pruner is not None and self.world.rank == 0:
+            self._pruner.start(self._run)
+
+    def _observe(self, seconds: float) -> None:
+        if self._writer is not None:
+            self._writer.observe(seconds, self._saving is not None and not self._saving.done())
+
+    def _warn_of_unchanged(self) -> None:
+        """Names parameters that an optimizer is to change and that have the bytes of the save before."""
+        if self._saving is None or not self._fences.trainable:
+            return
+        stale = [name for name in self._saving._native.unchanged() if name in self._fences.trainable]
+        if stale:
+            shown = ", ".join(f"`{name}`" for name in stale[:8]) + (f" and {len(stale) - 8} more" if len(stale) > 8 else "")
+            logger.warning("step %d: same bytes as in the save before: %s", self._saving.step, shown)
 
     def _newest(self) -> int:
         steps = self.steps()
@@ -313,16 +368,17 @@ class Checkpointer:
             )
         return report
 
-    def _prune_in_background(self) -> None:
-        """Rank 0 deletes what no rule keeps, away from the training loop."""
-        keep = self._keep
-        if keep is None or self.world.rank != 0:
-            return
-        if self._pruning is not None:
-            self._pruning.join()
-        arguments = (self._run, keep)
-        self._pruning = threading.Thread(target=_prune, args=arguments, name="cairn-prune", daemon=True)
-        self._pruning.start()
+
+def _choose(name: str, choice: object, choices: Sequence[str]) -> None:
+    if choice not in choices:
+        raise StateError(f"{name}={choice!r} is not a choice", hint="use " + " or ".join(f'"{one}"' for one in choices))
+
+
+def _make_ready(run: _cairn.Run, outline: _cairn.Outline, memory: _cairn.Memory, streams: dict[int, int]) -> None:
+    try:
+        run.prepare(outline, memory, streams)
+    except Error:
+        logger.exception("memory for saves could not be made ready")
 
 
 def _step(step: object) -> int:
@@ -341,13 +397,6 @@ def _metrics(metrics: Mapping[str, float]) -> Any:
         return encode(dict(metrics), METRICS)
     except NotPlain as error:
         raise refused(error) from None
-
-
-def _prune(run: _cairn.Run, keep: Keep) -> None:
-    try:
-        run.prune(keep.last, keep.every, list(keep.tags))
-    except Error:
-        logger.exception("old steps could not be deleted")
 
 
 @atexit.register

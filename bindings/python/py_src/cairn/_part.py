@@ -14,11 +14,28 @@ if TYPE_CHECKING:
     from ._world import World
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory on a device, by its address. It keeps nothing alive: whoever owns it is among the owners of the walk."""
+
+    device: int
+    address: int
+    len_bytes: int
+    #: Whether it stays as it is until a fence; memory that is nobody else's always does.
+    fenced: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """How much it is, by the name that arrays have for it."""
+        return self.len_bytes
+
+
 @dataclass(slots=True)
 class Part:
     """A tensor's placement, and this rank's memory of it.
 
-    ``memory`` is a contiguous one-dimensional ``uint8`` array that shares the tensor's memory, or stands in for it:
+    ``memory`` is a contiguous one-dimensional ``uint8`` array that shares the tensor's memory, or :class:`DeviceMemory` while
+    saving, or an array that stands in for it:
     then ``after`` moves what a load has put there to where it belongs, or ``rebuild`` makes the tensor that takes the place
     of one that cannot change. ``key`` is equal for names that share memory.
     """
@@ -58,6 +75,8 @@ class Context:
     strict: bool | Literal["partial"] = True
     #: What is waited for when the walk is over, such as the copies from a device.
     settle: dict[object, Callable[[], object]] = field(default_factory=dict)
+    #: What must live until the state is captured.
+    owners: list[object] = field(default_factory=list)
     #: For adapters to keep things in from one save to the next; nothing that owns memory.
     kept: dict[object, Any] = field(default_factory=dict)
 

@@ -130,7 +130,7 @@ class Recall:
         flat.parts = self._parts if not anew else {**self._parts, **anew}
         if not is_steady:
             self._keep(flat.parts, tensors)
-        flat.token, flat.owners = self._token, tensors
+        flat.token, flat.tensors, flat.owners = self._token, tensors, [tensors, context.owners]
         settle(context)
         return flat
 
@@ -141,7 +141,7 @@ class Recall:
             return  # a tensor lies where only a walk comes
         flat.parts = {name: flat.parts[name] for name in names}
         self._keep(flat.parts, tensors)
-        self._tree, flat.token = found, self._token
+        self._tree, flat.token, flat.tensors = found, self._token, tensors
 
     def _keep(self, parts: dict[str, Part], tensors: list[Any]) -> None:
         """Remembers parts, but not the memory of those that are made anew every time."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _cairn
@@ -33,6 +34,16 @@ class SaveReport:
     committed_seconds: float
     #: How long ``save`` held its caller.
     stall_seconds: float
+    #: Tensors of this rank with the same bytes as in the save before.
+    unchanged: tuple[str, ...] = ()
+    #: How the state was captured: ``host image``, ``device scratch`` or ``ring``.
+    capture: str = ""
+    #: What is worth knowing, such as why a fence had to wait.
+    notes: tuple[str, ...] = ()
+    #: ``training stall 4 ms of 6.1 s``.
+    headline: str = ""
+    #: Where the time went, as ``cairn report`` draws it.
+    timeline: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 class Saving:
@@ -53,8 +64,17 @@ class Saving:
 
     @property
     def staged(self) -> bool:
-        """Whether the state has been captured and may change again. ``save`` returns when it has."""
-        return True
+        """Whether the state has been captured. On the CPU it has when ``save`` returns; tensors on a device are fenced until then."""
+        return self._native.is_captured()
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the step was passed over, because the save before was not done."""
+        return self._native.is_skipped()
+
+    def cancel(self) -> None:
+        """Asks the save to stop. Nothing is committed, unless the commit is already under way."""
+        self._native.cancel()
 
     @property
     def stall_seconds(self) -> float:
@@ -84,6 +104,8 @@ class Saving:
             report = self._native.wait(timeout)
         if report is None:
             raise TimeoutError(f"step {self.step} is still being saved after {timeout} s")
+        report["unchanged"], report["notes"] = tuple(report["unchanged"]), tuple(report["notes"])
+        report["timeline"] = json.loads(report["timeline"])
         return SaveReport(**report, stall_seconds=self.stall_seconds)
 
     def report(self) -> SaveReport:

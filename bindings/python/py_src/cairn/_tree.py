@@ -30,6 +30,8 @@ class Flat:
     untouched: set[str] = field(default_factory=set)
     #: What owns the memory of the parts, as far as nobody else may hold it.
     owners: list[object] = field(default_factory=list)
+    #: The tensors that the parts were made of, in the same order, if it is known.
+    tensors: list[Any] | None = None
     #: The same object as long as all parts are the same, if they can be told to be.
     token: object = None
 
@@ -48,6 +50,7 @@ def flatten(tree: object, context: Context) -> Flat:
     except RecursionError as error:
         raise StateError("the state is nested too deeply, or contains itself") from error
     settle(context)
+    flat.owners = context.owners
     return flat
 
 

@@ -63,6 +63,22 @@ class RanksDisagree(Error):
     """The ranks describe the state differently. Nothing was committed."""
 
 
+class Torn(Error):
+    """Tensors were changed while they were being captured. Nothing was committed."""
+
+
+class Skipped(Error):
+    """The step was passed over, because the save before was not done."""
+
+
+class Cancelled(Error):
+    """The save was cancelled. Nothing was committed."""
+
+
+class DeviceError(Error):
+    """A device or its driver failed, or there is no memory."""
+
+
 class StoreError(Error):
     """The disk or object store failed: full, read-only, out of reach."""
 

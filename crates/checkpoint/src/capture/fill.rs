@@ -48,6 +48,12 @@ impl<'a> Filler<'a> {
         })
     }
 
+    /// Whether chunk `index` has bytes that a fence must wait for: those that come right from memory that may change behind it.
+    pub(crate) fn is_fenced(&self, index: usize) -> bool {
+        let mut inside = self.copies.within(self.range(index));
+        inside.any(|(number, _)| self.staged.stage(number) == Stage::Direct)
+    }
+
     /// Puts chunk `index` into `buffer`: what is on the host now, what is on devices when their queues come to it.
     pub(crate) fn fill(&self, index: usize, buffer: Buffer) -> Result<Filling, Error> {
         let range = self.range(index);

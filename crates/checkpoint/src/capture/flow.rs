@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The most chunks in a device's queue: enough to keep it copying, and short of what makes others wait for the driver.
+const IN_FLIGHT: usize = 32;
+
 /// How a state is captured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mode {
@@ -35,8 +38,10 @@ pub(crate) struct Flow {
     pub(crate) gate: Arc<Gate>,
     recorder: Recorder,
     mode: Mode,
-    /// Chunks that are still to be filled.
-    later: Vec<usize>,
+    /// Chunks that are still to be filled before a fence.
+    fenced: Vec<usize>,
+    /// Chunks that no fence waits for: everything in them is scratch memory of ours.
+    behind: Vec<usize>,
     /// Chunks on their way from a device.
     waiting: Waiting,
 }
@@ -90,6 +95,9 @@ impl Flow {
         };
         let (now, later): (Vec<usize>, Vec<usize>) =
             (0..chunk_count(image.len)).partition(|index| filler.cannot_wait(*index));
+        let (fenced, behind) = later
+            .into_iter()
+            .partition(|index| filler.is_fenced(*index));
         let issuing = Issuing {
             filler,
             chunks: &now,
@@ -115,7 +123,8 @@ impl Flow {
             gate: means.gate,
             recorder: means.recorder,
             mode: means.mode,
-            later,
+            fenced,
+            behind,
             waiting,
             plan,
         })
@@ -137,17 +146,18 @@ impl Flow {
 
     fn rest(&mut self) -> Result<(), Error> {
         let first_read = self.mode.read_twice.then(Mutex::default);
-        let on_device = !lock(&self.lanes).is_empty();
-        // A device's queue is one; more threads would only disturb its order.
-        let threads = if on_device { 1 } else { self.mode.threads };
-        let waiting = self.issuing(&first_read).run(threads)?;
+        let mut waiting = std::mem::replace(&mut self.waiting, Waiting::new(&self.pool));
+        waiting.extend(
+            self.issuing(&self.fenced, &first_read)
+                .run(self.threads())?,
+        );
         if first_read.is_none() {
             let marks = lock(&self.lanes).marks()?;
             self.gate.issue(marks);
         }
-        let mut early = std::mem::replace(&mut self.waiting, Waiting::new(&self.pool));
-        early.extend(waiting);
-        self.issuing(&first_read).arrive_all(early)?;
+        let behind = self.issuing(&self.behind, &first_read);
+        waiting.extend(behind.run(self.threads())?);
+        behind.arrive_all(waiting)?;
         if let Some(first) = &first_read {
             self.read_again(&lock(first))?;
         }
@@ -155,7 +165,17 @@ impl Flow {
         torn.map_err(|names| Error::Torn { names })
     }
 
-    fn issuing<'a>(&'a self, first_read: &'a Option<Mutex<FirstRead>>) -> Issuing<'a> {
+    /// A device's queue is one; more threads would only disturb its order.
+    fn threads(&self) -> usize {
+        let on_device = !lock(&self.lanes).is_empty();
+        if on_device { 1 } else { self.mode.threads }
+    }
+
+    fn issuing<'a>(
+        &'a self,
+        chunks: &'a [usize],
+        first_read: &'a Option<Mutex<FirstRead>>,
+    ) -> Issuing<'a> {
         let (image, copies) = self.plan.filled();
         Issuing {
             filler: Filler {
@@ -165,7 +185,7 @@ impl Flow {
                 staged: &self.staged,
                 lanes: &self.lanes,
             },
-            chunks: &self.later,
+            chunks,
             next: AtomicUsize::new(0),
             pool: &self.pool,
             writer: &self.writer,
@@ -178,7 +198,7 @@ impl Flow {
     /// Reads everything once more and compares, before a fence lets anybody change it.
     fn read_again(&self, first: &FirstRead) -> Result<(), Error> {
         let none = None;
-        let filler = self.issuing(&none).filler;
+        let filler = self.issuing(&[], &none).filler;
         let mut names = BTreeSet::new();
         for (index, crcs) in first {
             let filled = filler.fill(*index, self.pool.take()?);
@@ -254,6 +274,11 @@ impl Issuing<'_> {
             match filling.marks().is_empty() {
                 true => self.arrive((*index, filling, begun))?,
                 false => waiting.coming.push_back((*index, filling, begun)),
+            }
+            if waiting.coming.len() > IN_FLIGHT
+                && let Some(one) = waiting.coming.pop_front()
+            {
+                self.arrive(one)?;
             }
         }
         Ok(waiting)

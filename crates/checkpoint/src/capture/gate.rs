@@ -26,7 +26,8 @@ pub(crate) struct Gate {
     state: Mutex<State>,
     changed: Condvar,
     cancelled: AtomicBool,
-    watch: Option<Watch>,
+    /// Asked once and then dropped, because it may keep the state alive.
+    watch: Mutex<Option<Watch>>,
 }
 
 #[derive(Debug, Default)]
@@ -37,8 +38,6 @@ struct State {
     captured: bool,
     /// Behind the last copy of each device.
     marks: BTreeMap<String, Arc<dyn Mark>>,
-    /// Whether the watch was asked.
-    watched: bool,
     /// What the watch said.
     torn: Vec<String>,
     /// How long the capture waited for buffers to come back.
@@ -51,7 +50,7 @@ impl Gate {
             state: Mutex::default(),
             changed: Condvar::new(),
             cancelled: AtomicBool::new(false),
-            watch,
+            watch: Mutex::new(watch),
         }
     }
 
@@ -77,6 +76,12 @@ impl Gate {
 
     /// Says that there is nothing more to wait for, because the capture is over, well or not.
     pub(crate) fn end(&self) {
+        drop(
+            self.watch
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
         let mut state = self.lock();
         state.issued = true;
         state.captured = true;
@@ -134,16 +139,13 @@ impl Gate {
         Ok(Fenced { waited, reason })
     }
 
-    /// Asks which tensors changed, once, while none may have.
+    /// Asks which tensors changed, once, while none may have. Who comes second waits for the answer: only then may the state change.
     fn ask_watch(&self) {
-        let mut state = self.lock();
-        if std::mem::replace(&mut state.watched, true) || state.captured {
-            return;
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = watch.take().filter(|_| !self.is_captured()) {
+            let torn = watch.changed();
+            self.lock().torn = torn;
         }
-        drop(state);
-        let Some(watch) = &self.watch else { return };
-        let torn = watch.changed();
-        self.lock().torn = torn;
     }
 
     fn wait(&self, until: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {

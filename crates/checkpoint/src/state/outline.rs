@@ -1,6 +1,6 @@
 //! What a rank's state consists of, without its memory: described once, saved many times.
 
-use super::{State, check_memory, wrong};
+use super::{State, check_memory, check_name, wrong};
 use crate::Error;
 use crate::bytes::Bytes;
 use crate::layout::{Layout, own_spec};
@@ -45,7 +45,8 @@ pub struct Outline {
 pub(crate) type Aliases = Vec<(usize, usize)>;
 
 impl Outline {
-    pub(super) fn new(rank: usize) -> Self {
+    /// The outline of an empty state of `rank`.
+    pub fn new(rank: usize) -> Self {
         Self {
             rank,
             ..Self::default()
@@ -109,14 +110,28 @@ impl Outline {
         })
     }
 
-    /// Adds a tensor whose memory was checked.
-    pub(super) fn add(
+    /// Adds a tensor whose local part has `len_bytes` bytes of memory, and `strides` (in elements) if it is not row-major. Returns
+    /// whether it has a part here: a tensor that lives on other ranks only is passed over.
+    ///
+    /// # Errors
+    /// If the name is taken or unusable, or the memory is not what the formula says.
+    pub fn describe(
         &mut self,
         name: &str,
         spec: &TensorSpec,
-        strides: Option<Vec<usize>>,
         len_bytes: usize,
-    ) -> Result<(), Error> {
+        strides: Option<Vec<usize>>,
+    ) -> Result<bool, Error> {
+        check_name(name)?;
+        if spec.sharding().is_none() && spec.shape().contains(&0) {
+            // No list has a piece of it, so it would vanish.
+            let reason = "is empty and listed: give it a place on a mesh";
+            return Err(wrong(name, reason));
+        }
+        if !spec.holds(self.rank) {
+            return Ok(false);
+        }
+        let len_bytes = check_memory(name, spec, self.rank, len_bytes, strides.as_deref())?;
         if self.by_name.contains_key(name) {
             return Err(wrong(name, "is given twice"));
         }
@@ -126,7 +141,7 @@ impl Outline {
             strides,
             len_bytes,
         });
-        Ok(())
+        Ok(true)
     }
 
     /// The index of the tensor called `name`.

@@ -22,7 +22,8 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 
-from .._checkpointer import Checkpointer, Keep
+from .._checkpointer import Checkpointer
+from .._retention import Keep
 from .._rng import Rng
 from ..errors import StateError
 

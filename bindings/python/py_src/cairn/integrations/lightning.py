@@ -16,7 +16,8 @@ import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from .._checkpoint import Checkpoint
-from .._checkpointer import Checkpointer, Keep
+from .._checkpointer import Checkpointer
+from .._retention import Keep
 from .._world import World
 from ..errors import StateError
 from ..torch._dtypes import torch_dtype

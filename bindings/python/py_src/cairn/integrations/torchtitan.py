@@ -19,7 +19,8 @@ from torchtitan.components.checkpointer import MODEL, AsyncMode, CheckpointManag
 from torchtitan.tools import filesystem
 from torchtitan.tools.utils import GarbageCollection
 
-from .._checkpointer import Checkpointer, Keep
+from .._checkpointer import Checkpointer
+from .._retention import Keep
 from .._world import World
 from ..errors import Damaged, StepNotFound
 from ..torch.dcp import Reader, Writer

@@ -24,7 +24,8 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 
 from .._checkpoint import Checkpoint
-from .._checkpointer import Checkpointer, Keep
+from .._checkpointer import Checkpointer
+from .._retention import Keep
 from .._part import PerRank
 from .._rng import Rng
 

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from .._cairn import Memory, Outline, Run, Saving
-from .._checkpointer import Keep
+from .._retention import Keep
 from ..errors import Error, StateError
 from ._dcp_items import ASSET, closing, pieces
 from ._dcp_ticket import Ticket, accept, issue
@@ -178,11 +178,13 @@ class Writer(StorageWriter, BlockingAsyncStager):
     ) -> Saving:
         return run.save(
             ticket.step,
-            Outline(writer, tensors),
+            Outline(writer, [(name, spec, memory.nbytes, strides) for name, spec, memory, strides in tensors]),
             Memory([memory for _, _, memory, _ in tensors]),
             json.dumps(values or {}),
             json.dumps(rank_values or {}),
             self._tags,
+            streams={},
+            owners=None,
             replace=self._overwrite,
             assets=None if asset is None else {ASSET: asset},
         )

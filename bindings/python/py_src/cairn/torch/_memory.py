@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 from .._cairn import Spec
-from .._part import Context, Part
+from .._part import Context, DeviceMemory, Part
 from ..errors import StateError
 
 _BYTE = np.dtype(np.uint8)
@@ -34,6 +33,8 @@ def tensor_part(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
         )
     if not tensor.numel():
         return Part(spec, np.empty(0, dtype=_BYTE))
+    if tensor.is_cuda and not context.loading:
+        return _on_device(tensor, spec, context)
     if not tensor.is_cpu or tensor.is_conj() or tensor.is_neg():
         return _staged(tensor, spec, context)
     if tensor.is_contiguous():
@@ -44,13 +45,28 @@ def tensor_part(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
 
 def owned_part(tensor: Any, spec: Spec, context: Context) -> Part:
     """A part to save whose elements nobody but the part keeps."""
-    return Part(spec, _owned(tensor.contiguous())) if tensor.is_cpu else _to_host(tensor, spec, context)
+    if tensor.is_cuda:
+        return _on_device(tensor, spec, context, own=True)
+    return Part(spec, _owned(tensor.contiguous())) if tensor.is_cpu else _to_host(tensor, spec)
 
 
 def memory_at(address: int, len_bytes: int) -> Any:
     """Memory as an array. It keeps nothing alive: whoever owns the memory must outlive it."""
     buffer: Any = (ctypes.c_uint8 * len_bytes).from_address(address)
     return np.frombuffer(buffer, dtype=_BYTE)
+
+
+def _on_device(tensor: Any, spec: Spec, context: Context, own: bool = False) -> Part:
+    """A part to save that stays where it is: the engine copies it in the order of the device's work.
+
+    What is not simply there is copied on the device first, and that copy is ``own``: nobody changes it.
+    """
+    plain = tensor.resolve_conj().resolve_neg().contiguous()
+    own = own or plain is not tensor and plain.data_ptr() != tensor.data_ptr()
+    context.owners.append(plain)
+    address, len_bytes = plain.data_ptr(), plain.nbytes
+    memory = DeviceMemory(plain.device.index, address, len_bytes, fenced=own)
+    return Part(spec, memory, key=None if own else (plain.device, address, len_bytes))
 
 
 def _strided(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
@@ -84,24 +100,14 @@ def _staged(tensor: Any, spec: Spec, context: Context) -> Part:
     staged: dict[object, Part] = context.notes.setdefault("torch.staged", {})
     key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
     if key not in staged:
-        staged[key] = _load_through_host(tensor, spec, key) if context.loading else _to_host(tensor, spec, context)
+        staged[key] = _load_through_host(tensor, spec, key) if context.loading else _to_host(tensor, spec)
     return staged[key]
 
 
-def _to_host(tensor: Any, spec: Spec, context: Context) -> Part:
-    """Begins a copy to the host; the walk ends when all of them have ended."""
-    is_cuda = tensor.is_cuda
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=is_cuda)
+def _to_host(tensor: Any, spec: Spec) -> Part:
+    """A part whose memory is a copy on the host, from a device that the engine does not know."""
     with torch.no_grad():
-        host.copy_(tensor, non_blocking=is_cuda)
-    if is_cuda:
-        context.settle[tensor.device] = _synchronize(tensor.device)
-    return Part(spec, _owned(host))
-
-
-def _synchronize(device: Any) -> Callable[[], None]:
-    stream = torch.cuda.current_stream(device)
-    return lambda: stream.synchronize()
+        return Part(spec, _owned(tensor.to("cpu").resolve_conj().resolve_neg().contiguous()))
 
 
 def _load_through_host(tensor: Any, spec: Spec, key: object) -> Part:

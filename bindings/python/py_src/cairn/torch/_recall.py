@@ -70,7 +70,7 @@ def is_steady(local: Any, part: Part) -> bool:
 
 def _mark(tensor: Any) -> _Mark | None:
     """What tells a tensor's memory apart; ``None`` if its bytes are not simply there."""
-    if not tensor.is_cpu or tensor.is_conj() or tensor.is_neg():
+    if not (tensor.is_cpu or tensor.is_cuda) or tensor.is_conj() or tensor.is_neg():
         return None
     try:
         return type(tensor), tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype

@@ -1,0 +1,207 @@
+"""What saving costs a training loop on one GPU: ours in its three modes, and DCP's best settings beside it.
+
+Run: ``python bench/gpu_stall.py FOLDER [--saves 20] [--only image,scratch,ring,dcp]``. Prints one line of JSON for each measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import cairn
+from gpu import Training
+
+GB = 1e9
+
+
+def report(what: str, **numbers: Any) -> None:
+    """Prints a measurement."""
+    rounded = {key: round(value, 5) if isinstance(value, float) else value for key, value in numbers.items()}
+    print(json.dumps({"what": what, **rounded}), flush=True)
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value that ``share`` of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def host_bytes(field: str) -> int:
+    """A line of the process's memory, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(field)
+
+
+def direct_ceiling(folder: Path, len_bytes: int) -> float:
+    """The bytes a second that the disk takes: two threads, large direct writes, one fsync at the end."""
+    chunk = 8 << 20
+    buffer = torch.empty(chunk + 4096, dtype=torch.uint8).random_().numpy()
+    start = -buffer.ctypes.data % 4096
+    view = memoryview(buffer)[start : start + chunk]
+    path = folder / "ceiling"
+    flags = os.O_CREAT | os.O_WRONLY | os.O_DIRECT
+    file = os.open(path, flags)
+    os.posix_fallocate(file, 0, len_bytes // chunk * chunk)
+    begun = time.perf_counter()
+
+    def write(first: int) -> None:
+        for index in range(first, len_bytes // chunk, 2):
+            os.pwrite(file, view, index * chunk)
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os.fsync(file)
+    seconds = time.perf_counter() - begun
+    os.close(file)
+    path.unlink()
+    return len_bytes / seconds
+
+
+def lanes(timeline: dict[str, Any]) -> dict[str, Any]:
+    """For each lane, its first and last moment in seconds, and its bytes a second while anything was on it."""
+    found: dict[str, Any] = {}
+    for lane, spans in timeline["spans"].items():
+        begin, end = min(span[0] for span in spans), max(span[1] for span in spans)
+        total = sum(span[2] for span in spans)
+        found[lane] = [round(begin / 1e9, 4), round(end / 1e9, 4), round(total / max(end - begin, 1), 2)]
+    return found
+
+
+def usual_step(training: Training) -> float:
+    """The median of some steps."""
+    training.steps(3)
+    return statistics.median(training.steps(15))
+
+
+def measure(name: str, training: Training, folder: Path, saves: int, **options: Any) -> None:
+    """Saves again and again while training, and looks at every step."""
+    shutil.rmtree(folder, ignore_errors=True)
+    base = usual_step(training)
+    free_before, reserved_before = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
+    resident = host_bytes("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    run = cairn.Checkpointer(folder, **{"keep": cairn.Keep(last=1), **options})
+    begun = time.perf_counter()
+    run.prepare(training.state, blocking=True)
+    preparing = time.perf_counter() - begun
+    calls, stalls, windows, durable, slower = [], [], [], [], []
+    for number in range(saves + 1):
+        # The clock of a GPU drifts: what is usual is asked anew around every save.
+        base = statistics.median(training.steps(5 if training.accumulate > 1 else 9))
+        begun = time.perf_counter()
+        saving = run.save(number, training.state)
+        calls.append(time.perf_counter() - begun)
+        steps = []
+        while not saving.done():
+            steps.append(training.step())
+        steps += training.steps(1)
+        result = saving.wait(progress=False)
+        base = statistics.median([base, *training.steps(4)])
+        durable.append(result.durable_seconds)
+        if number:
+            # The copy overlaps with the first steps; what comes later is only written.
+            copied = steps[: max(2, int(1 / base))]
+            stalls.append(calls[-1] + sum(step - base for step in copied))
+            windows.append(calls[-1] + sum(step - base for step in steps))
+            slower.append(statistics.median(steps[len(copied) :] or steps) / base - 1)
+    used = free_before - torch.cuda.mem_get_info()[0] - (torch.cuda.memory_reserved() - reserved_before)
+    peak = host_bytes("VmHWM") - resident
+    after = usual_step(training)
+    ceiling = direct_ceiling(folder, 8 << 30)
+    report(
+        name,
+        step_s=base,
+        step_after_s=after,
+        prepare_s=preparing,
+        first_call_ms=calls[0] * 1e3,
+        call_ms_p50=quantile(calls[1:], 0.5) * 1e3,
+        stall_ms_p50=quantile(stalls, 0.5) * 1e3,
+        stall_ms_p99=quantile(stalls, 0.99) * 1e3,
+        window_extra_ms_p50=quantile(windows, 0.5) * 1e3,
+        slowdown_while_writing=statistics.median(slower),
+        durable_s_p50=quantile(durable[1:], 0.5),
+        bytes=result.len_bytes,
+        disk_gbps=ceiling / GB,
+        durable_over_ceiling=quantile(durable[1:], 0.5) / (result.len_bytes / ceiling),
+        device_mb=used / 1e6,
+        host_peak_gb=peak / GB,
+        capture=result.capture,
+        headline=result.headline,
+        notes=list(result.notes),
+    )
+    report(f"{name}, every save", stall_ms=[round(stall * 1e3, 2) for stall in stalls], durable_s=[round(one, 2) for one in durable])
+    report(f"{name}, lanes of the last save", **lanes(result.timeline))
+    run.close()
+    del run
+    shutil.rmtree(folder)
+
+
+def measure_dcp(training: Training, folder: Path, saves: int) -> None:
+    """The same with ``dcp.async_save`` and a pinned, asynchronous stager."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29511")
+    dist.init_process_group("cpu:gloo,cuda:nccl", rank=0, world_size=1)
+    base = usual_step(training)
+    best = StagingOptions(use_pinned_memory=True, use_shared_memory=False, use_async_staging=True, use_non_blocking_copy=True)
+    stager = DefaultStager(best)
+    stalls, done = [], []
+    for number in range(saves + 1):
+        begun = time.perf_counter()
+        handle: Any = dcp.async_save(training.tensors(), checkpoint_id=f"{folder}/{number}", async_stager=stager)
+        # The state may not change before it is staged, and nothing but the caller sees to that.
+        handle.staging_completion.result()
+        stall = time.perf_counter() - begun
+        while not handle.upload_completion.done():
+            stall += training.step() - base
+        handle.upload_completion.result()
+        done.append(time.perf_counter() - begun)
+        stalls.append(stall)
+        shutil.rmtree(f"{folder}/{number}")
+    report("dcp.async_save, pinned stager", step_s=base, stall_s=stalls[1:], done_s=done[1:], first_stall_s=stalls[0])
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--saves", type=int, default=20)
+    parser.add_argument("--dcp-saves", type=int, default=2)
+    parser.add_argument("--only", default="image,scratch,ring,dcp")
+    arguments = parser.parse_args()
+    wanted = arguments.only.split(",")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    training = Training(accumulate=6)
+    training.steps(2)
+    folder = arguments.folder / "run"
+    if "image" in wanted:
+        measure("host image", training, folder, arguments.saves, keep=None if arguments.saves <= 2 else cairn.Keep(last=1))
+    if "ring" in wanted:
+        measure("ring of 2 GB", training, folder, 2, staging_bytes=2_000_000_000)
+    if "scratch" in wanted:
+        training.accumulate = 1
+        measure("device scratch", training, folder, arguments.saves, scratch_bytes=14 << 30)
+        training.accumulate = 6
+    if "dcp" in wanted:
+        measure_dcp(training, arguments.folder, arguments.dcp_saves)
+
+
+if __name__ == "__main__":
+    main()
