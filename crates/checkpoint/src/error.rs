@@ -343,7 +343,7 @@ impl Error {
                 "the checkpoint has no averages; `cairn ema` makes them from stored steps, and training can start one anew".into()
             }
             Error::NoSuchAverage { available, .. } => format!(
-                "its averages: {}; a new one can be started anew",
+                "its averages are {}; training can start another one anew",
                 list(&available.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>())
             ),
             Error::Version { .. } => "install a newer Cairn to read it".into(),

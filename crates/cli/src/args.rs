@@ -1,9 +1,11 @@
 //! Every argument of the command, as types.
 
+mod ema;
 mod plan;
 mod report;
 mod write;
 
+pub(crate) use ema::{Ema, EmaFormat, EmaStart};
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use report::Report;
 pub(crate) use write::{Convert, Demo, Format, Layout, Prune, Reshard};
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Reshard(Reshard),
     /// Write a checkpoint as a Hugging Face model, or for torch
     Convert(Convert),
+    /// Average the weights of stored steps
+    Ema(Ema),
     /// Show what a save, a load or a move would do
     #[command(subcommand)]
     Plan(Plan),

@@ -4,6 +4,7 @@ mod cat;
 mod completions;
 mod convert;
 mod demo;
+mod ema;
 mod inspect;
 mod layout;
 mod ls;
@@ -25,6 +26,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Verify(args) => verify::run(args, printer),
         Command::Reshard(args) => reshard::run(args, printer),
         Command::Convert(args) => convert::run(args, printer),
+        Command::Ema(args) => ema::run(args, printer),
         Command::Plan(args) => plan::run(args, printer),
         Command::Cat(args) => cat::run(args, printer),
         Command::Report(args) => report::run(args, printer),

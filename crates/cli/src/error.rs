@@ -41,6 +41,12 @@ pub(crate) enum Error {
     NotARun { path: String },
     #[error("`{path}` is a step, not a run")]
     StepAsTarget { path: String, step: u64 },
+    #[error("there is no step {range} in `{path}`")]
+    NoSuchSteps {
+        path: String,
+        range: String,
+        available: Vec<u64>,
+    },
     #[error("there is no tensor `{name}`")]
     NoSuchTensor { name: String, near: Option<String> },
     #[error("no tensor has a name like `{pattern}`")]
@@ -117,6 +123,14 @@ impl Error {
             Error::NoTimelines { .. } => {
                 "a save leaves one when it is committed; steps that `cairn reshard` wrote have none"
                     .into()
+            }
+            Error::NoSuchSteps { available, .. } if available.is_empty() => {
+                "the run has no committed steps".into()
+            }
+            Error::NoSuchSteps { available, .. } => {
+                let newest = &available[available.len().saturating_sub(10)..];
+                let newest: Vec<String> = newest.iter().map(u64::to_string).collect();
+                format!("committed steps: {}", newest.join(", "))
             }
             Error::NoSuchTensor { near, .. } | Error::NoSuchNames { near, .. } => {
                 did_you_mean(near)

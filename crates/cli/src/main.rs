@@ -10,6 +10,7 @@ mod logging;
 mod open;
 mod printer;
 mod slice;
+mod steps;
 mod table;
 mod units;
 

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::printer::Printer;
+use cairn::checkpoint::ema::SharedSource;
 use cairn::checkpoint::{
     Checkpoint, Checkpointer, Error as CheckpointError, ModelSource, Place, Source, World, find,
     parse_step_folder, split_path,
@@ -29,6 +30,16 @@ impl Opened {
         match self {
             Opened::Checkpoint { checkpoint, .. } => checkpoint.as_ref(),
             Opened::Folder(model) | Opened::File(model) => model,
+        }
+    }
+
+    /// The tensors, for whoever keeps them.
+    pub(crate) fn into_source(self) -> SharedSource {
+        match self {
+            Opened::Checkpoint { checkpoint, .. } => {
+                Arc::from(checkpoint as Box<dyn Source + Send>)
+            }
+            Opened::Folder(model) | Opened::File(model) => Arc::new(model),
         }
     }
 

@@ -69,9 +69,9 @@ impl Computed {
         }
     }
 
-    /// The names of the tensors that are worked out.
-    pub fn computed(&self) -> impl Iterator<Item = &str> {
-        self.tensors.iter().map(|(name, _, _)| name.as_str())
+    /// Whether the tensor called `name` is worked out.
+    pub fn is_computed(&self, name: &str) -> bool {
+        self.index(name).is_some()
     }
 
     fn index(&self, name: &str) -> Option<usize> {
@@ -89,7 +89,7 @@ impl Source for Computed {
     fn names(&self) -> Vec<&str> {
         let mut names = self.base.names();
         names.retain(|name| !(self.is_hidden)(name));
-        names.extend(self.computed());
+        names.extend(self.tensors.iter().map(|(name, _, _)| name.as_str()));
         names.sort_unstable();
         names.dedup();
         names

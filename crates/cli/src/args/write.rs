@@ -59,6 +59,7 @@ Examples:
   cairn convert runs/7b hf-model --to hf
   cairn convert runs/7b hf-model --to hf --keys 'model.*' --keys 'lm_head.*' --shard-size 2GB
   cairn convert runs/7b hf-model --to hf --dry-run
+  cairn convert runs/7b hf-model --to hf --ema 0.9999
   cairn convert runs/7b for-torch --to dcp")]
 pub(crate) struct Convert {
     /// A run, a step, or a model or checkpoint of another tool
@@ -68,6 +69,9 @@ pub(crate) struct Convert {
     /// The format to write
     #[arg(long, value_enum)]
     pub(crate) to: Format,
+    /// Write this stored average in place of the weights
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) ema: Option<String>,
     /// The most data in one file; GB counts by 1000, G and GiB by 1024
     #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = parse_size)]
     pub(crate) shard_size: u64,

@@ -6,6 +6,9 @@ use crate::open::{Opened, open};
 use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
+use cairn::checkpoint::ema::{
+    MAX_COMPUTED_BUFFER_BYTES, SharedSource, averaged, is_stored_average,
+};
 use cairn::checkpoint::split_path;
 use cairn::checkpoint::{
     DcpContents, MAX_LOAD_BUFFER_BYTES, Pattern, PlannedFile, RewriteOptions, Source, export_dcp,
@@ -18,11 +21,13 @@ use cairn::store::{self, Store};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 #[derive(Debug, Serialize)]
 struct Report {
     source: String,
+    ema: Option<String>,
     target: String,
     format: &'static str,
     dry_run: bool,
@@ -35,21 +40,28 @@ struct Report {
     left_out_values: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct File {
+/// A file of a model.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct File {
     name: String,
     tensors: usize,
-    len_bytes: u64,
+    pub(super) len_bytes: u64,
 }
+
+type Values = BTreeMap<String, Value>;
 
 pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
     let start = Instant::now();
     let opened = open(&args.source, printer)?;
-    let source = opened.source();
     let target = store::open(&args.target)?;
     let taken = refuse_taken(args, &opened, target.as_ref())?;
-    let names = chosen(source, &args.keys)?;
-    let values = chosen_values(args.to, opened.values());
+    let (source, stored) = weights(args, opened)?;
+    let source = source.as_ref();
+    let mut names = chosen(source, &args.keys)?;
+    if args.to == Format::Hf && args.keys.is_empty() {
+        names.retain(|name| !is_stored_average(name));
+    }
+    let values = chosen_values(args.to, &stored);
     let contents = DcpContents {
         names: &names,
         values: &values,
@@ -59,7 +71,7 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
         Format::Hf => plan_hf(source, &names, args.shard_size)?,
         Format::Dcp => plan_dcp(source, contents)?,
     };
-    let report = Report::new(args, &opened, &contents, files)?;
+    let report = Report::new(args, source, &stored, &contents, files)?;
     if args.dry_run {
         printer.report(&report, || report.text(printer.paint()))?;
         return Ok(Exit::Done);
@@ -86,15 +98,21 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
+/// What is converted: everything as it is stored, or an average in place of the weights.
+fn weights(args: &Convert, opened: Opened) -> Result<(SharedSource, Values), Error> {
+    let mut values = opened.values().clone();
+    let source = opened.into_source();
+    let Some(label) = &args.ema else {
+        return Ok((source, values));
+    };
+    let source = averaged(source, &values, label)?;
+    values.retain(|name, _| !is_stored_average(name));
+    Ok((Arc::new(source), values))
+}
+
 /// The files of the model that is in the way, the index first; an error unless it is to be replaced.
 fn refuse_taken(args: &Convert, opened: &Opened, target: &dyn Store) -> Result<Vec<String>, Error> {
-    let listing = target.list_files("")?;
-    let mut taken: Vec<String> = listing
-        .into_iter()
-        .map(|meta| meta.key)
-        .filter(|key| is_model_file(key))
-        .collect();
-    taken.sort_by_key(|key| key != INDEX_FILE && key != METADATA_FILE);
+    let taken = model_files(target)?;
     if taken.is_empty() {
         return Ok(taken);
     }
@@ -113,6 +131,15 @@ fn refuse_taken(args: &Convert, opened: &Opened, target: &dyn Store) -> Result<V
     }
 }
 
+/// The files of a model that lie in a folder, the index first.
+pub(super) fn model_files(folder: &dyn Store) -> Result<Vec<String>, Error> {
+    let listing = folder.list_files("")?.into_iter();
+    let keys = listing.map(|meta| meta.key);
+    let mut files: Vec<String> = keys.filter(|key| is_model_file(key)).collect();
+    files.sort_by_key(|key| key != INDEX_FILE && key != METADATA_FILE);
+    Ok(files)
+}
+
 fn is_model_file(key: &str) -> bool {
     let part = Pattern::new("model-?????-of-?????.safetensors");
     let torch = Pattern::new("__*.distcp");
@@ -121,7 +148,7 @@ fn is_model_file(key: &str) -> bool {
 }
 
 /// The values that the format can hold.
-fn chosen_values(format: Format, values: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+fn chosen_values(format: Format, values: &Values) -> Values {
     match format {
         Format::Hf => BTreeMap::new(),
         Format::Dcp => values
@@ -133,7 +160,10 @@ fn chosen_values(format: Format, values: &BTreeMap<String, Value>) -> BTreeMap<S
 }
 
 /// The names that match any pattern, all if there is none. A tensor that has two names is written under both.
-fn chosen<'a>(source: &'a dyn Source, patterns: &[Pattern]) -> Result<Vec<&'a str>, Error> {
+pub(super) fn chosen<'a>(
+    source: &'a dyn Source,
+    patterns: &[Pattern],
+) -> Result<Vec<&'a str>, Error> {
     let names = source.names();
     for pattern in patterns {
         if !names.iter().any(|name| pattern.matches(name)) {
@@ -150,16 +180,22 @@ fn chosen<'a>(source: &'a dyn Source, patterns: &[Pattern]) -> Result<Vec<&'a st
 impl Report {
     fn new(
         args: &Convert,
-        opened: &Opened,
+        source: &dyn Source,
+        values: &Values,
         contents: &DcpContents,
         files: Vec<PlannedFile>,
     ) -> Result<Self, Error> {
-        let source = opened.source();
         let assets = source.assets()?.into_iter().map(|(name, _)| name);
-        let values = opened.values().keys();
-        let left_out = values.filter(|name| !contents.values.contains_key(*name));
+        let left_out = values
+            .keys()
+            .filter(|name| !contents.values.contains_key(*name));
+        let buffer_bytes = match &args.ema {
+            Some(_) => MAX_LOAD_BUFFER_BYTES + MAX_COMPUTED_BUFFER_BYTES,
+            None => MAX_LOAD_BUFFER_BYTES,
+        };
         Ok(Self {
             source: args.source.clone(),
+            ema: args.ema.clone(),
             target: args.target.clone(),
             format: match args.to {
                 Format::Hf => "hf",
@@ -169,7 +205,7 @@ impl Report {
             tensors: contents.names.len(),
             len_bytes: files.iter().map(|file| file.len_bytes).sum(),
             files: files.into_iter().map(File::from).collect(),
-            memory_bytes: args.memory + MAX_LOAD_BUFFER_BYTES as u64,
+            memory_bytes: args.memory + buffer_bytes as u64,
             assets: assets.collect(),
             left_out_tensors: source.names().len() - contents.names.len(),
             left_out_values: left_out.cloned().collect(),
@@ -184,6 +220,9 @@ impl Report {
             _ => "a torch distributed checkpoint",
         };
         facts.fact(verb, format!("{what} to `{}`", self.target));
+        if let Some(label) = &self.ema {
+            facts.fact("average", format!("`{label}` in place of the weights"));
+        }
         facts.fact("tensors", self.tensors.to_string());
         facts.fact(
             "files",
@@ -207,17 +246,26 @@ impl Report {
         if !left.is_empty() {
             facts.fact("left out", left.join("; "));
         }
-        let mut table = Table::new(&["FILE", " TENSORS", " SIZE"]);
-        for file in &self.files {
-            let tensors = file.tensors.to_string();
-            table.row(vec![
-                file.name.as_str().into(),
-                tensors.into(),
-                size(file.len_bytes).into(),
-            ]);
-        }
-        format!("{}\n{}", facts.render(paint), table.render(paint))
+        format!(
+            "{}\n{}",
+            facts.render(paint),
+            file_table(&self.files, paint)
+        )
     }
+}
+
+/// The files of a model, a line each.
+pub(super) fn file_table(files: &[File], paint: Paint) -> String {
+    let mut table = Table::new(&["FILE", " TENSORS", " SIZE"]);
+    for file in files {
+        let tensors = file.tensors.to_string();
+        table.row(vec![
+            file.name.as_str().into(),
+            tensors.into(),
+            size(file.len_bytes).into(),
+        ]);
+    }
+    table.render(paint)
 }
 
 impl From<PlannedFile> for File {

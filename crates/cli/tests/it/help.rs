@@ -17,6 +17,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       verify       Check that what is stored is what was saved
       reshard      Write a checkpoint or model again, laid out for another mesh
       convert      Write a checkpoint as a Hugging Face model, or for torch
+      ema          Average the weights of stored steps
       plan         Show what a save, a load or a move would do
       cat          Print values of a tensor, reading only their bytes
       report       Show where the time of saves went

@@ -7,6 +7,7 @@
 )]
 
 mod demo;
+mod ema;
 mod fixture;
 mod help;
 mod inspect;

@@ -131,6 +131,7 @@ fn every_field_of_every_verb_is_documented() {
         "verify run --read-data",
         "reshard run new --mesh tp=2 --dry-run",
         "convert run out --to hf --dry-run",
+        "ema run out --decay 0.5 --dry-run",
         "plan save run --mesh tp=2",
         "plan load run --mesh tp=2",
         "plan reshard run --mesh tp=2 --to-mesh tp=1",
