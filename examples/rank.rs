@@ -1,23 +1,28 @@
 //! One rank of a training run as a process of its own: it resumes, trains, and saves every step in the background.
 //!
 //! ```text
-//! cargo run --example rank -- RUN RANK WORLD SESSION STEPS [--resume] [--deadline-ms N]
+//! cargo run --example rank -- RUN RANK WORLD SESSION STEPS [--resume] [--fenced] [--all] [--deadline-ms N]
 //! ```
 //!
 //! Start a process for every rank, with the same RUN, WORLD and SESSION. They never talk to each other: the folder RUN is
 //! all they share. Kill any of them at any moment and start again with `--resume`, a new SESSION and, if you like, another
-//! WORLD: the run goes on from its newest committed step. With 0 STEPS that step is only loaded and checked.
+//! WORLD: the run goes on from its newest committed step. With 0 STEPS that step is only loaded and checked, with `--all` every
+//! step before it as well.
+//!
+//! With `--fenced` the state is captured behind the back of the training, which changes it as soon as the fence lets it.
 //!
 //! In place of training, the state of each step is derived from its number, so that every byte that comes back can be checked.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
 use cairn::checkpoint::{
-    Checkpointer, Error, LoadOptions, Options, SaveOptions, Saving, State, Target, World,
+    Bytes, Checkpointer, Error, LoadOptions, Options, SaveOptions, Saving, State, Target, World,
 };
+use cairn::device::testing::SharedBytes;
 use cairn::sharding::{Mesh, TensorSpec};
 use cairn::tensor::{Runs, Strided};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,6 +30,9 @@ type Anything = Box<dyn std::error::Error>;
 
 /// The tensors of a rank: name → the bytes it holds.
 type Memory = BTreeMap<&'static str, Vec<u8>>;
+
+/// The tensors of a rank as a framework has them: the same memory from step to step.
+type Tensors = BTreeMap<&'static str, SharedBytes>;
 
 /// A layer under AdamW in mixed precision: weights by tensor parallelism, optimizer states also cut flat between replicas.
 const TENSORS: [(&str, &str); 5] = [
@@ -40,6 +48,8 @@ struct Arguments {
     world: World,
     steps: u64,
     resume: bool,
+    fenced: bool,
+    all: bool,
     deadline: Duration,
 }
 
@@ -71,8 +81,24 @@ fn train(arguments: &Arguments) -> Result<(), Anything> {
         true => rank.resume(&run)?,
         false => 0,
     };
+    if arguments.all {
+        rank.check_all(&run)?;
+    }
+    let steps = last + 1..=last + arguments.steps;
+    match arguments.fenced {
+        true => train_fenced(&rank, &run, steps),
+        false => train_borrowed(&rank, &run, steps),
+    }
+}
+
+/// Lends each step's state to `save`, which has copied it when it returns.
+fn train_borrowed(
+    rank: &Rank,
+    run: &Checkpointer,
+    steps: RangeInclusive<u64>,
+) -> Result<(), Anything> {
     let mut saving = None;
-    for step in last + 1..=last + arguments.steps {
+    for step in steps {
         // While the step before is being written, the next one is computed.
         let memory = rank.compute(step)?;
         report(saving.take())?;
@@ -80,6 +106,30 @@ fn train(arguments: &Arguments) -> Result<(), Anything> {
         saving = Some(run.save(step, &state, &SaveOptions::default())?);
     }
     report(saving)
+}
+
+/// Keeps the state in one place, and changes it as soon as the save before has copied it.
+fn train_fenced(
+    rank: &Rank,
+    run: &Checkpointer,
+    steps: RangeInclusive<u64>,
+) -> Result<(), Anything> {
+    let tensors = rank.tensors()?;
+    let mut memory = rank.compute(*steps.start())?;
+    let mut saved: Option<Saving> = None;
+    for step in steps {
+        for (name, bytes) in &memory {
+            tensors[name].write(0, bytes);
+        }
+        // Computed ahead, so that nothing but the fence lies between a save and the next change.
+        memory = rank.compute(step + 1)?;
+        report(saved.take())?;
+        let state = rank.fenced_state(&tensors)?;
+        let saving = run.save(step, &state, &SaveOptions::default())?;
+        saving.fence(&[])?;
+        saved = Some(saving);
+    }
+    report(saved)
 }
 
 /// Waits until a step is safe, and says so.
@@ -107,23 +157,44 @@ impl Rank {
     /// Loads the newest good step on this rank's own mesh, and checks every byte. Returns 0 if the run is empty.
     fn resume(&self, run: &Checkpointer) -> Result<u64, Anything> {
         let mut memory = self.compute(0)?;
-        let targets: Result<Vec<Target>, _> = memory
-            .iter_mut()
-            .map(|(name, bytes)| Target::new(name, &self.specs[name], self.rank, bytes))
-            .collect();
-        let step = match run.load_latest(targets?, &LoadOptions::default()) {
+        let targets = self.targets(&mut memory)?;
+        let step = match run.load_latest(targets, &LoadOptions::default()) {
             Ok((latest, _)) if latest.skipped.is_empty() => latest.checkpoint.step(),
             Ok((latest, _)) => return Err(format!("passed over {:?}", latest.skipped).into()),
             Err(Error::NothingUsable { skipped, .. }) if skipped.is_empty() => 0,
             Err(error) => return Err(error.into()),
         };
+        self.check(step, &memory)?;
+        println!("resumed {step}");
+        Ok(step)
+    }
+
+    /// Loads every committed step, and checks every byte.
+    fn check_all(&self, run: &Checkpointer) -> Result<(), Anything> {
+        for step in run.steps()? {
+            let mut memory = self.compute(0)?;
+            let targets = self.targets(&mut memory)?;
+            run.open(step)?.load(targets, &LoadOptions::default())?;
+            self.check(step, &memory)?;
+        }
+        Ok(())
+    }
+
+    fn targets<'a>(&self, memory: &'a mut Memory) -> Result<Vec<Target<'a>>, Error> {
+        let target = |(name, bytes): (&&str, &'a mut Vec<u8>)| {
+            Target::new(name, &self.specs[name], self.rank, bytes)
+        };
+        memory.iter_mut().map(target).collect()
+    }
+
+    /// Compares every byte with what `step` should have left.
+    fn check(&self, step: u64, memory: &Memory) -> Result<(), Anything> {
         for (name, bytes) in self.compute(step)? {
             if memory[name] != bytes {
                 return Err(format!("`{name}` of step {step} differs from what was saved").into());
             }
         }
-        println!("resumed {step}");
-        Ok(step)
+        Ok(())
     }
 
     /// This rank's part of every tensor after `step`.
@@ -152,6 +223,22 @@ impl Rank {
         }
         Ok(state)
     }
+
+    /// Memory for this rank's part of every tensor.
+    fn tensors(&self) -> Result<Tensors, Anything> {
+        let memory = self.compute(0)?;
+        let tensor = |(name, bytes): (_, Vec<u8>)| (name, SharedBytes::new(bytes.len()));
+        Ok(memory.into_iter().map(tensor).collect())
+    }
+
+    fn fenced_state(&self, tensors: &Tensors) -> Result<State<'static>, Error> {
+        let mut state = State::new(self.rank);
+        for (name, bytes) in tensors {
+            let bytes = Bytes::Fenced(bytes.memory());
+            state.bytes(name, &self.specs[name], bytes)?;
+        }
+        Ok(state)
+    }
 }
 
 /// Bytes that differ between tensors, steps and places.
@@ -172,7 +259,8 @@ fn pattern(name: &str, step: u64, len: usize) -> Vec<u8> {
 
 impl Arguments {
     fn parse() -> Result<Self, Anything> {
-        const USAGE: &str = "RUN RANK WORLD SESSION STEPS [--resume] [--deadline-ms N]";
+        const USAGE: &str =
+            "RUN RANK WORLD SESSION STEPS [--resume] [--fenced] [--all] [--deadline-ms N]";
         let mut words: Vec<String> = std::env::args().skip(1).collect();
         let mut deadline = Duration::from_secs(600);
         if let Some(at) = words.iter().position(|word| word == "--deadline-ms") {
@@ -180,8 +268,12 @@ impl Arguments {
             deadline = Duration::from_millis(value.parse()?);
             words.drain(at..=at + 1);
         }
-        let resume = words.iter().any(|word| word == "--resume");
-        words.retain(|word| word != "--resume");
+        let mut flag = |flag: &str| {
+            let before = words.len();
+            words.retain(|word| word != flag);
+            words.len() < before
+        };
+        let (resume, fenced, all) = (flag("--resume"), flag("--fenced"), flag("--all"));
         let [run, rank, world, session, steps] = &words[..] else {
             return Err(USAGE.into());
         };
@@ -191,6 +283,8 @@ impl Arguments {
             world: world.ok_or("RANK must be smaller than WORLD")?,
             steps: steps.parse()?,
             resume,
+            fenced,
+            all,
             deadline,
         })
     }

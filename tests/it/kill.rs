@@ -1,7 +1,9 @@
 //! Ranks that are real processes are killed at random moments while they save to a real folder.
 //!
 //! After every death the newest step is loaded and compared byte by byte, no step that a rank reported as committed is gone, and
-//! the next launch, mostly of another size, goes on from there. The ranks are `examples/rank.rs`.
+//! the next launch, mostly of another size, goes on from there. In the end every step is compared. Every other launch lends its
+//! state to `save`, the rest have it captured in the background and change it right behind the fence. The ranks are
+//! `examples/rank.rs`.
 
 use cairn::checkpoint::all_steps;
 use cairn::store::Local;
@@ -71,7 +73,14 @@ struct Ended {
 }
 
 impl Launch {
-    fn start(run: &Path, session: &str, world: u64, steps: u64, deadline_ms: u64) -> Self {
+    fn start(
+        run: &Path,
+        session: &str,
+        world: u64,
+        steps: u64,
+        deadline_ms: u64,
+        flags: &[&str],
+    ) -> Self {
         let (sender, lines) = channel();
         let start = |rank: u64| {
             let mut child = Command::new(program())
@@ -79,6 +88,7 @@ impl Launch {
                 .args([rank, world].map(|number| number.to_string()))
                 .args([session, &steps.to_string(), "--resume", "--deadline-ms"])
                 .arg(deadline_ms.to_string())
+                .args(flags)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -156,9 +166,9 @@ impl Drop for Launch {
     }
 }
 
-/// Loads the newest step whole, in one process, and returns which it is.
-fn newest(run: &Path, seed: u64) -> u64 {
-    let ended = Launch::start(run, "check", 1, 0, PATIENCE_MS).end();
+/// Loads the newest step whole, in one process, and returns which it is. With the flag `--all` it loads the older ones, too.
+fn newest(run: &Path, seed: u64, flags: &[&str]) -> u64 {
+    let ended = Launch::start(run, "check", 1, 0, PATIENCE_MS, flags).end();
     assert!(ended.succeeded, "seed {seed}: {}", ended.errors);
     ended.committed
 }
@@ -187,7 +197,8 @@ fn kill_a_run(random: &mut Random, seed: u64, killed: &mut Killed) {
         let one = (random.below(4) == 0).then(|| random.below(world));
         let deadline_ms = if one.is_some() { SHORT_MS } else { PATIENCE_MS };
         let session = format!("launch-{launch}");
-        let mut ranks = Launch::start(&run, &session, world, 1000, deadline_ms);
+        let flags: &[&str] = if launch % 2 == 0 { &["--fenced"] } else { &[] };
+        let mut ranks = Launch::start(&run, &session, world, 1000, deadline_ms, flags);
         // Up to all have resumed; beyond that, they have saved.
         ranks.read(random.below(3 * world));
         thread::sleep(Duration::from_micros(random.below(60_000)));
@@ -198,7 +209,7 @@ fn kill_a_run(random: &mut Random, seed: u64, killed: &mut Killed) {
             .lines()
             .all(|line| one.is_some() && line.contains("is waiting for writers"));
         assert!(expected, "seed {seed}: {}", ended.errors);
-        let newest = newest(&run, seed);
+        let newest = newest(&run, seed, &[]);
         let reported = ended.committed.max(known);
         assert!(
             newest >= reported,
@@ -207,9 +218,9 @@ fn kill_a_run(random: &mut Random, seed: u64, killed: &mut Killed) {
         killed.torn += usize::from(is_torn(&run, newest));
         known = newest;
     }
-    let last = Launch::start(&run, "last", 2, 3, PATIENCE_MS).end();
+    let last = Launch::start(&run, "last", 2, 3, PATIENCE_MS, &["--fenced"]).end();
     assert!(last.succeeded, "seed {seed}: {}", last.errors);
-    assert_eq!(newest(&run, seed), known + 3, "seed {seed}");
+    assert_eq!(newest(&run, seed, &["--all"]), known + 3, "seed {seed}");
 }
 
 #[test]
