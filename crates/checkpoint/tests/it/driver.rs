@@ -47,6 +47,7 @@ fn source(lacking: &str, result: u32) -> String {
 }
 
 /// Compiles a driver into `folder`; `false` if there is no compiler.
+#[expect(clippy::print_stdout, reason = "says why a test is skipped")]
 fn compile(source: &str, folder: &Path) -> bool {
     let compiler = Command::new("cc")
         .args(["-shared", "-fPIC", "-x", "c", "-", "-o"])
