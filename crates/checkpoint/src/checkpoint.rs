@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::assign::Assignment;
 use crate::checksum::sha256_hex;
+use crate::derived::{self, Derived};
 use crate::error::StoreContext;
 use crate::layout::Layout;
 use crate::load::{LoadOptions, LoadReport, load};
@@ -137,18 +138,36 @@ impl Source for Checkpoint {
     }
 
     fn aliases(&self) -> BTreeMap<String, String> {
-        self.layout.aliases().clone()
+        let mut aliases = self.layout.aliases().clone();
+        let mut first: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+        for (name, Derived { of, dtype }) in self.layout.derived() {
+            let known = *first.entry((of, dtype.name())).or_insert(name);
+            if known != name {
+                aliases.insert(name.clone(), known.to_string());
+            }
+        }
+        aliases
     }
 
     fn find(&self, name: &str) -> Option<StoredTensor> {
-        let spec = self.layout.spec(self.layout.find(name)?);
+        let derived = self.layout.derived().get(name);
+        let stored = derived.map_or(name, |derived| &derived.of);
+        let spec = self.layout.spec(self.layout.find(stored)?);
         Some(StoredTensor {
-            dtype: spec.dtype(),
+            dtype: derived.map_or(spec.dtype(), |derived| derived.dtype),
             shape: spec.shape().to_vec(),
         })
     }
 
     fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
+        if let Some(Derived { of, dtype }) = self.layout.derived().get(name) {
+            let mut pieces = self.pieces(of, region)?;
+            for piece in &mut pieces {
+                piece.file = derived::imagined_file(self.manifest.writers(), piece.file, *dtype);
+                piece.offset = derived::narrowed(piece.offset);
+            }
+            return Ok(pieces);
+        }
         let Some(tensor) = self.layout.find(name) else {
             return Ok(Vec::new());
         };
@@ -169,6 +188,16 @@ impl Source for Checkpoint {
     }
 
     fn open_file(&self, file: usize) -> Result<Arc<SourceFile>, Error> {
+        if let Some((writer, dtype)) = derived::imagined(self.manifest.writers(), file) {
+            let items = self.assignment.writer(writer)?;
+            let stored = self.open_file(writer)?;
+            return Ok(derived::cast_file(
+                stored,
+                self.layout.clone(),
+                items,
+                dtype,
+            ));
+        }
         let (part, crcs) = self.part(file)?;
         let key = self.keys.data(file);
         let entry = part.part.file.ok_or_else(|| {

@@ -4,15 +4,17 @@ mod json;
 
 use crate::Error;
 use crate::checksum::hash64;
+use crate::derived::Derived;
 use cairn_sharding::{Distribution, Listed, Piece, Sharding, TensorSpec};
 use std::collections::BTreeMap;
 
-/// Names → tensors, in order of names, and the names that stand for another tensor.
+/// Names → tensors, in order of names; the names that stand for another tensor; the tensors that follow from another.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Layout {
     names: Vec<String>,
     specs: Vec<TensorSpec>,
     aliases: BTreeMap<String, String>,
+    derived: BTreeMap<String, Derived>,
 }
 
 impl Layout {
@@ -23,7 +25,14 @@ impl Layout {
             names,
             specs,
             aliases,
+            derived: BTreeMap::new(),
         }
+    }
+
+    /// The layout with tensors that are not stored, because they follow from stored ones.
+    pub fn with_derived(mut self, derived: BTreeMap<String, Derived>) -> Self {
+        self.derived = derived;
+        self
     }
 
     /// The number of tensors, aliases not counted.
@@ -62,10 +71,24 @@ impl Layout {
         &self.aliases
     }
 
+    /// The tensors that are not stored, because they follow from stored ones.
+    pub fn derived(&self) -> &BTreeMap<String, Derived> {
+        &self.derived
+    }
+
+    /// A derived tensor as it would be if it were stored.
+    pub fn derived_spec(&self, name: &str) -> Option<TensorSpec> {
+        let derived = self.derived.get(name)?;
+        let of = self.spec(self.find(&derived.of)?);
+        let (shape, distribution) = (of.shape().to_vec(), of.distribution().clone());
+        TensorSpec::new(derived.dtype, shape, distribution).ok()
+    }
+
     /// Every name a tensor can be asked for by.
     pub fn all_names(&self) -> impl Iterator<Item = &str> {
-        let aliases = self.aliases.keys().map(String::as_str);
-        self.names.iter().map(String::as_str).chain(aliases)
+        let others = self.aliases.keys().chain(self.derived.keys());
+        let names = self.names.iter().chain(others);
+        names.map(String::as_str)
     }
 
     /// The bytes of all tensors, each counted once however many ranks hold it.
@@ -73,14 +96,17 @@ impl Layout {
         self.specs.iter().map(tensor_bytes).sum()
     }
 
-    /// One number that tells two layouts apart. It covers names, types, shapes, meshes, shardings and aliases.
+    /// One number that tells two layouts apart. It covers names, types, shapes, meshes, shardings, aliases and what is derived.
     ///
     /// The hash of a layout is the wrapping sum of the hashes of its entries, so that a committer can work out from the joint
     /// layout what each writer must have sent.
     pub fn hash(&self) -> u64 {
         let tensors = (0..self.len()).map(|index| self.entry_hash(index));
         let aliases = self.aliases.iter().map(|(name, of)| alias_hash(name, of));
-        tensors.chain(aliases).fold(0, u64::wrapping_add)
+        let derived = self.derived.iter();
+        let derived = derived.map(|(name, derived)| derived_hash(name, derived));
+        let all = tensors.chain(aliases).chain(derived);
+        all.fold(0, u64::wrapping_add)
     }
 
     /// The hash a writer must send that holds exactly the tensors of this layout that `rank` holds.
@@ -89,12 +115,12 @@ impl Layout {
         let tensors = (0..self.len())
             .filter(|index| held(*index))
             .map(|index| hashes.tensors[index]);
-        let aliases = hashes
-            .aliases
+        let others = hashes
+            .others
             .iter()
             .filter(|(of, _)| held(*of))
             .map(|(_, hash)| *hash);
-        tensors.chain(aliases).fold(0, u64::wrapping_add)
+        tensors.chain(others).fold(0, u64::wrapping_add)
     }
 
     /// The hash of every entry, worked out once.
@@ -105,9 +131,14 @@ impl Layout {
         let aliases = self
             .aliases
             .iter()
-            .filter_map(|(name, of)| Some((self.find(of)?, alias_hash(name, of))))
-            .collect();
-        EntryHashes { tensors, aliases }
+            .filter_map(|(name, of)| Some((self.find(of)?, alias_hash(name, of))));
+        let derived = self.derived.iter().filter_map(|(name, derived)| {
+            Some((self.find(&derived.of)?, derived_hash(name, derived)))
+        });
+        EntryHashes {
+            tensors,
+            others: aliases.chain(derived).collect(),
+        }
     }
 
     fn entry_hash(&self, index: usize) -> u64 {
@@ -136,11 +167,16 @@ impl Layout {
             .filter(|(_, spec)| spec.holds(rank))
             .map(|(name, spec)| (name.to_string(), own_spec(spec, rank)))
             .collect();
-        let aliases = self.aliases.iter().filter(|(_, of)| held.contains_key(*of));
-        let aliases = aliases
-            .map(|(name, of)| (name.clone(), of.clone()))
-            .collect();
-        Layout::new(held, aliases)
+        self.narrowed_to(held)
+    }
+
+    /// These tensors of the layout, with what stands for them and follows from them.
+    fn narrowed_to(&self, tensors: BTreeMap<String, TensorSpec>) -> Layout {
+        let mut aliases = self.aliases.clone();
+        aliases.retain(|_, of| tensors.contains_key(of));
+        let mut derived = self.derived.clone();
+        derived.retain(|_, derived| tensors.contains_key(&derived.of));
+        Layout::new(tensors, aliases).with_derived(derived)
     }
 
     /// Checks that no tensor has the name that a piece of another one would have in a file.
@@ -189,15 +225,19 @@ impl Layout {
     }
 }
 
-/// The hashes of a layout's entries: by tensor, and for aliases with the tensor they stand for.
+/// The hashes of a layout's entries: by tensor; for aliases and derived tensors with the tensor they need.
 #[derive(Debug)]
 pub(crate) struct EntryHashes {
     tensors: Vec<u64>,
-    aliases: Vec<(usize, u64)>,
+    others: Vec<(usize, u64)>,
 }
 
 fn alias_hash(name: &str, of: &str) -> u64 {
     hash64(format!("{name}\n= {of}").as_bytes())
+}
+
+fn derived_hash(name: &str, Derived { of, dtype }: &Derived) -> u64 {
+    hash64(format!("{name}\n= {dtype}({of})").as_bytes())
 }
 
 /// The bytes of one whole tensor.

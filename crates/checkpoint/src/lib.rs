@@ -14,6 +14,7 @@
 //! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
 //! | delete old steps | [`retention`] |
 //! | average weights over steps | [`ema`] |
+//! | not store what follows from other tensors | [`State::derive`], [`hold`] |
 //! | see where the time of a save went | [`Timeline`], [`Checkpoint::timelines`] |
 //!
 //! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
@@ -26,6 +27,7 @@ mod checkpointer;
 mod checksum;
 mod clock;
 mod commit;
+mod derived;
 pub mod ema;
 mod error;
 mod hf_index;
@@ -74,6 +76,7 @@ pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};
 pub use clock::{duration_text, rfc3339};
 pub use commit::IfCommitted;
+pub use derived::{Claim, DERIVED_DTYPES, DERIVED_FROM, Derived, hold};
 pub use error::{Error, Skipped};
 pub use launch::Launch;
 pub use layout::Layout;

@@ -5,7 +5,7 @@ mod outline;
 use crate::Error;
 use crate::bytes::{Bytes, Watch};
 use cairn_sharding::TensorSpec;
-use cairn_tensor::Strided;
+use cairn_tensor::{DType, Strided};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,6 +81,16 @@ impl<'a> State<'a> {
     /// As [`State::tensor`].
     pub fn bytes(&mut self, name: &str, spec: &TensorSpec, bytes: Bytes<'a>) -> Result<(), Error> {
         self.add(name, spec, bytes, None)
+    }
+
+    /// Adds a tensor that is not stored, because it is the tensor `of`, added before, cast to `dtype`: a weight beside its `f32`
+    /// master. Whoever loads it gets the cast, so it must be exact: [`hold`](crate::hold) checks that.
+    ///
+    /// # Errors
+    /// As [`Outline::derive`].
+    pub fn derive(&mut self, name: &str, dtype: DType, of: &str) -> Result<(), Error> {
+        let outline = Arc::make_mut(&mut self.outline);
+        outline.derive(name, dtype, of).map(|_| ())
     }
 
     /// Has `watch` asked, before the step is committed, whether memory that is fenced was changed too early.

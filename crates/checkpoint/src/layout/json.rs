@@ -3,10 +3,12 @@
 //! ```json
 //! "layouts": [{"mesh": "dp=2,tp=4", "tensors": {"wte": "bf16[50257@tp, 768]", "norm": "f32[768]"}}],
 //! "listed": {"table": {"dtype": "f32", "shape": [100, 8], "pieces": {"0": ["0:60,0:8"], "3": ["60:40,0:8"]}}},
-//! "aliases": {"lm_head": "wte"}
+//! "aliases": {"lm_head": "wte"},
+//! "derived": {"norm.bf16": {"dtype": "bf16", "of": "norm"}}
 //! ```
 
 use super::{Layout, first_rank};
+use crate::derived::{DERIVED_DTYPES, DERIVED_FROM, Derived};
 use cairn_sharding::{Distribution, Listed, Mesh, Piece, TensorSpec};
 use cairn_tensor::DType;
 use serde_json::{Map, Value, json};
@@ -24,13 +26,7 @@ impl Layout {
             })
             .map(|(name, spec)| (name.to_string(), spec.clone()))
             .collect();
-        let aliases = self
-            .aliases
-            .iter()
-            .filter(|(_, of)| tensors.contains_key(*of))
-            .map(|(name, of)| (name.clone(), of.clone()))
-            .collect();
-        Layout::new(tensors, aliases)
+        self.narrowed_to(tensors)
     }
 
     /// Adds the members that describe this layout to `out`.
@@ -62,6 +58,15 @@ impl Layout {
         out.insert("layouts".into(), json!(layouts));
         out.insert("listed".into(), Value::Object(listed));
         out.insert("aliases".into(), json!(self.aliases));
+        if !self.derived.is_empty() {
+            let derived = self.derived.iter();
+            let derived: Map<String, Value> = derived
+                .map(|(name, Derived { of, dtype })| {
+                    (name.clone(), json!({"dtype": dtype.name(), "of": of}))
+                })
+                .collect();
+            out.insert("derived".into(), Value::Object(derived));
+        }
     }
 
     /// Reads what [`Layout::write_json`] wrote.
@@ -90,14 +95,17 @@ impl Layout {
             .map_or(Ok(BTreeMap::new()), |value| {
                 serde_json::from_value(value.clone()).map_err(|e| format!("aliases: {e}"))
             })?;
-        check_aliases(&tensors, &aliases)?;
-        Ok(Layout::new(tensors, aliases))
+        let derived = read_derived(members)?;
+        Layout::new(tensors, aliases)
+            .with_derived(derived)
+            .checked()
     }
 
     /// Joins what the writers contributed. Equal entries fold into one; pieces of a listed tensor are put together.
     pub(crate) fn join(parts: impl IntoIterator<Item = Layout>) -> Result<Layout, String> {
         let mut tensors: BTreeMap<String, TensorSpec> = BTreeMap::new();
         let mut aliases = BTreeMap::new();
+        let mut derived = BTreeMap::new();
         for part in parts {
             for (name, spec) in part.names.into_iter().zip(part.specs) {
                 match tensors.entry(name) {
@@ -115,9 +123,39 @@ impl Layout {
                     return Err(format!("`{name}` is an alias of two tensors"));
                 }
             }
+            for (name, new) in part.derived {
+                let other = derived.insert(name.clone(), new.clone());
+                if other.is_some_and(|other| other != new) {
+                    return Err(format!("`{name}` is derived from two tensors"));
+                }
+            }
         }
-        check_aliases(&tensors, &aliases)?;
-        Ok(Layout::new(tensors, aliases))
+        Layout::new(tensors, aliases)
+            .with_derived(derived)
+            .checked()
+    }
+
+    /// The layout, if every name stands for one thing that is there.
+    fn checked(self) -> Result<Self, String> {
+        let stored = |name: &str| {
+            let index = self
+                .names
+                .binary_search_by(|known| known.as_str().cmp(name));
+            index.ok().map(|index| &self.specs[index])
+        };
+        for (name, of) in &self.aliases {
+            if stored(of).is_none() || stored(name).is_some() {
+                return Err(format!("`{name}` cannot be an alias of `{of}`"));
+            }
+        }
+        for (name, Derived { of, dtype }) in &self.derived {
+            let is_taken = stored(name).is_some() || self.aliases.contains_key(name);
+            let fits = stored(of).is_some_and(|of| of.dtype() == DERIVED_FROM);
+            if is_taken || !fits || !DERIVED_DTYPES.contains(dtype) {
+                return Err(format!("`{name}` cannot be the {dtype} of `{of}`"));
+            }
+        }
+        Ok(self)
     }
 }
 
@@ -160,16 +198,19 @@ fn insert(
     }
 }
 
-fn check_aliases(
-    tensors: &BTreeMap<String, TensorSpec>,
-    aliases: &BTreeMap<String, String>,
-) -> Result<(), String> {
-    for (name, of) in aliases {
-        if !tensors.contains_key(of) || tensors.contains_key(name) {
-            return Err(format!("`{name}` cannot be an alias of `{of}`"));
-        }
-    }
-    Ok(())
+/// Most checkpoints have nothing derived, and then say nothing of it.
+fn read_derived(members: &Map<String, Value>) -> Result<BTreeMap<String, Derived>, String> {
+    let Some(value) = members.get("derived") else {
+        return Ok(BTreeMap::new());
+    };
+    let entries = value.as_object().ok_or("`derived` is not an object")?;
+    let read = |(name, entry): (&String, &Value)| {
+        let dtype = text(entry, "dtype")?.parse();
+        let dtype: DType = dtype.map_err(|e| format!("derived tensor `{name}`: {e}"))?;
+        let of = text(entry, "of")?.to_string();
+        Ok((name.clone(), Derived { of, dtype }))
+    };
+    entries.iter().map(read).collect()
 }
 
 fn listed_json(spec: &TensorSpec, listed: &Listed) -> Value {
@@ -241,6 +282,39 @@ mod tests {
             joined.unwrap_err(),
             "tensor `step` is `f32[]` on mesh `dp=2` for one and `f32[]` on mesh `dp=2 on 2..4` for another"
         );
+    }
+
+    fn derived(name: &str, of: &str, dtype: DType) -> Result<Layout, String> {
+        let of = of.to_string();
+        let derived = [(name.to_string(), Derived { of, dtype })].into();
+        layout("single", "f32[2]").with_derived(derived).checked()
+    }
+
+    #[test]
+    fn what_is_derived_survives_json_and_changes_the_hash() {
+        let plain = layout("single", "f32[2]");
+        let derived = derived("half", "step", DType::F16).unwrap();
+        let mut members = Map::new();
+        derived.write_json(&mut members);
+        assert_eq!(Layout::read_json(&members), Ok(derived.clone()));
+        assert_ne!(derived.hash(), plain.hash());
+        let held = derived.hash_held_by(0, &derived.entry_hashes());
+        assert_eq!(held, derived.hash());
+        plain.write_json(&mut members);
+        members.remove("derived");
+        assert_eq!(Layout::read_json(&members), Ok(plain));
+    }
+
+    #[test]
+    fn nothing_is_derived_from_what_is_not_there_or_under_a_name_that_is() {
+        for (name, of, dtype) in [
+            ("half", "stop", DType::F16),
+            ("step", "step", DType::F16),
+            ("half", "step", DType::F8E4M3),
+        ] {
+            let refused = derived(name, of, dtype).unwrap_err();
+            assert_eq!(refused, format!("`{name}` cannot be the {dtype} of `{of}`"));
+        }
     }
 
     #[test]

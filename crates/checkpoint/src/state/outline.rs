@@ -3,8 +3,10 @@
 use super::{State, check_memory, check_name, wrong};
 use crate::Error;
 use crate::bytes::Bytes;
+use crate::derived::{DERIVED_DTYPES, DERIVED_FROM, Derived};
 use crate::layout::{Layout, own_spec};
 use cairn_sharding::TensorSpec;
+use cairn_tensor::DType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,6 +41,7 @@ pub struct Outline {
     rank: usize,
     pub(crate) tensors: Vec<Described>,
     by_name: BTreeMap<String, usize>,
+    derived: BTreeMap<String, Derived>,
 }
 
 /// Names of tensors that lie in the memory of another: pairs of indices, the alias first.
@@ -132,7 +135,7 @@ impl Outline {
             return Ok(false);
         }
         let len_bytes = check_memory(name, spec, self.rank, len_bytes, strides.as_deref())?;
-        if self.by_name.contains_key(name) {
+        if self.by_name.contains_key(name) || self.derived.contains_key(name) {
             return Err(wrong(name, "is given twice"));
         }
         self.by_name.insert(name.to_string(), self.tensors.len());
@@ -141,6 +144,29 @@ impl Outline {
             strides,
             len_bytes,
         });
+        Ok(true)
+    }
+
+    /// Adds a tensor that is not stored, because it is `of` cast to `dtype`. Returns whether it has a part here, as `of` has.
+    ///
+    /// # Errors
+    /// If the name is taken or unusable, or `of` is not of type [`DERIVED_FROM`](crate::DERIVED_FROM), or `dtype` is none of
+    /// [`DERIVED_DTYPES`](crate::DERIVED_DTYPES).
+    pub fn derive(&mut self, name: &str, dtype: DType, of: &str) -> Result<bool, Error> {
+        check_name(name)?;
+        let Some(index) = self.find(of) else {
+            return Ok(false);
+        };
+        let from = self.tensors[index].spec.dtype();
+        if from != DERIVED_FROM || !DERIVED_DTYPES.contains(&dtype) {
+            let reason = format!("cannot be the {dtype} of `{of}`, which is {from}");
+            return Err(wrong(name, &reason));
+        }
+        let of = of.to_string();
+        let other = self.derived.insert(name.into(), Derived { of, dtype });
+        if other.is_some() || self.by_name.contains_key(name) {
+            return Err(wrong(name, "is given twice"));
+        }
         Ok(true)
     }
 
@@ -198,7 +224,13 @@ impl Outline {
                 }
             }
         }
-        Layout::new(tensors, others)
+        let mut derived = self.derived.clone();
+        for derived in derived.values_mut() {
+            if let Some(original) = others.get(&derived.of) {
+                derived.of.clone_from(original);
+            }
+        }
+        Layout::new(tensors, others).with_derived(derived)
     }
 
     /// The name of a tensor.

@@ -5,6 +5,7 @@
 mod common;
 mod crash;
 mod damage;
+mod derived;
 mod driver;
 mod edges;
 mod ema;
