@@ -3,6 +3,7 @@
 //! Memory crosses the border as one-dimensional `uint8` numpy arrays, borrowed for the time of a call; shapes and placement travel
 //! beside it as a [`Spec`](spec::Spec). Plain values cross as JSON text. Everything that knows a framework is plain Python on top.
 
+mod averaging;
 mod census;
 mod errors;
 mod memory;
@@ -18,6 +19,8 @@ use pyo3::prelude::*;
 /// The native module.
 #[pymodule]
 mod _cairn {
+    #[pymodule_export]
+    use crate::averaging::Averaging;
     #[pymodule_export]
     use crate::census::census;
     #[pymodule_export]

@@ -36,6 +36,10 @@ impl Outline {
 }
 
 impl Outline {
+    pub(crate) fn inner(&self) -> &Arc<cairn::checkpoint::Outline> {
+        &self.inner
+    }
+
     /// The state with these tensors in `memory`, in the order in which they were described.
     pub(crate) fn state<'a>(&self, memory: &'a Borrowed<'_>) -> PyResult<State<'a>> {
         let held = memory.bytes()?.into_iter().zip(&self.held);

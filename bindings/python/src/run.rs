@@ -1,5 +1,6 @@
 //! One rank's access to a run.
 
+use crate::averaging::Averaging;
 use crate::errors::{OrRaise, raise};
 use crate::memory::Memory;
 use crate::outline::Outline;
@@ -109,7 +110,7 @@ impl Run {
     }
 
     /// Captures the state and returns; writing and committing go on in the background.
-    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, streams, owners, watch = None, replace = false, assets = None))]
+    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, streams, owners, watch = None, averaging = None, replace = false, assets = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn save(
         &self,
@@ -123,6 +124,7 @@ impl Run {
         streams: BTreeMap<usize, u64>,
         owners: Py<PyAny>,
         watch: Option<Py<PyAny>>,
+        averaging: Option<&Averaging>,
         replace: bool,
         assets: Option<BTreeMap<String, Vec<u8>>>,
     ) -> PyResult<Saving> {
@@ -131,6 +133,9 @@ impl Run {
         let mut state = outline.state(&memory)?;
         if let Some(watch) = watch {
             state.watch(Watch::new(move || changed(&watch)));
+        }
+        if let Some(averaging) = averaging {
+            averaging.add_to(&mut state)?;
         }
         for (name, value) in values_of(values)? {
             state.value(&name, value);
@@ -148,6 +153,34 @@ impl Run {
         };
         let saving = py.detach(|| self.inner().save(step, &state, &options));
         saving.or_raise().map(Saving)
+    }
+
+    /// Brings averages up to date in the background; whether any was due.
+    #[pyo3(signature = (step, averaging, outline, memory, *, streams, owners, watch = None))]
+    #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
+    fn average(
+        &self,
+        py: Python,
+        step: u64,
+        averaging: &Averaging,
+        outline: &Outline,
+        memory: &Memory,
+        streams: BTreeMap<usize, u64>,
+        owners: Py<PyAny>,
+        watch: Option<Py<PyAny>>,
+    ) -> PyResult<bool> {
+        self.check_process()?;
+        let memory = memory.borrow(py, &streams, owners)?;
+        let mut state = outline.state(&memory)?;
+        if let Some(watch) = watch {
+            state.watch(Watch::new(move || changed(&watch)));
+        }
+        let inner = averaging.inner();
+        let update = py.detach(|| self.inner().average(step, &state, &inner));
+        let update = update.or_raise()?;
+        let begun = update.is_some();
+        averaging.remember(update);
+        Ok(begun)
     }
 
     /// Makes staging memory ready for states like this one.

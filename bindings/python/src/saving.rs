@@ -49,6 +49,11 @@ impl Saving {
         Ok((fenced.waited.as_secs_f64(), fenced.reason))
     }
 
+    /// Waits until the save has ended, well or not; a failure stays unseen.
+    fn join(&self, py: Python) {
+        py.detach(|| self.0.join());
+    }
+
     /// Asks the save to stop.
     fn cancel(&self) {
         self.0.cancel();

@@ -275,7 +275,12 @@ impl Source {
         }
     }
 
-    fn plain_values(&self) -> &BTreeMap<String, serde_json::Value> {
+    /// Loads targets.
+    pub(crate) fn fill(&self, targets: Vec<Target>, options: &LoadOptions) -> PyResult<()> {
+        load(self.source(), targets, options).map(|_| ()).or_raise()
+    }
+
+    pub(crate) fn plain_values(&self) -> &BTreeMap<String, serde_json::Value> {
         match &self.0 {
             Kind::Checkpoint(checkpoint) => checkpoint.values(),
             Kind::Model(model) => &model.model().values,

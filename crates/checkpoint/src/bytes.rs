@@ -1,5 +1,6 @@
 //! Where the bytes of a tensor are, and for how long they stay as they are.
 
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use cairn_device::Memory;
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ pub enum Bytes<'a> {
     Shared(Memory),
     /// Memory that stays as it is until [`Saving::fence`](crate::Saving::fence): captured while its owner goes on.
     Fenced(Memory),
+    /// Memory on the host that somebody else is about to have ready, and that stays as it is from then on: captured when it is.
+    Promised(Promise),
 }
 
 impl Bytes<'_> {
@@ -22,6 +25,7 @@ impl Bytes<'_> {
         match self {
             Self::Borrowed(bytes) => bytes.len(),
             Self::Shared(memory) | Self::Fenced(memory) => memory.len(),
+            Self::Promised(promise) => promise.len(),
         }
     }
 
@@ -35,26 +39,86 @@ impl Bytes<'_> {
         match self {
             Self::Borrowed(bytes) => bytes.as_ptr().addr() as u64,
             Self::Shared(memory) | Self::Fenced(memory) => memory.address(),
+            Self::Promised(promise) => promise.address(),
         }
     }
 
     /// The memory that outlives the call, if it is such.
     pub(crate) fn memory(&self) -> Option<&Memory> {
         match self {
-            Self::Borrowed(_) => None,
+            Self::Borrowed(_) | Self::Promised(_) => None,
             Self::Shared(memory) | Self::Fenced(memory) => Some(memory),
         }
     }
 
     /// Whether they may be captured after `save` has returned.
-    pub(crate) fn is_fenced(&self) -> bool {
-        matches!(self, Self::Fenced(_))
+    pub(crate) fn can_wait(&self) -> bool {
+        matches!(self, Self::Fenced(_) | Self::Promised(_))
     }
 }
 
 impl<'a> From<&'a [u8]> for Bytes<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Self::Borrowed(bytes)
+    }
+}
+
+/// Memory that somebody is about to have ready.
+#[derive(Debug, Clone)]
+pub struct Promise(Arc<Promised>);
+
+#[derive(Debug)]
+struct Promised {
+    len: usize,
+    kept: Mutex<Option<Result<Memory, String>>>,
+    changed: Condvar,
+}
+
+impl Promise {
+    /// A promise of `len` bytes.
+    pub fn new(len: usize) -> Self {
+        Self(Arc::new(Promised {
+            len,
+            kept: Mutex::new(None),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// How many bytes are promised.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether none are.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keeps the promise, or says why it cannot be kept.
+    pub fn keep(&self, memory: Result<Memory, String>) {
+        *self.lock() = Some(memory);
+        self.0.changed.notify_all();
+    }
+
+    /// Waits for the memory.
+    pub(crate) fn wait(&self) -> Result<Memory, String> {
+        let mut kept = self.lock();
+        loop {
+            if let Some(kept) = kept.as_ref() {
+                return kept.clone();
+            }
+            let waited = self.0.changed.wait(kept);
+            kept = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Tells promises apart.
+    fn address(&self) -> u64 {
+        Arc::as_ptr(&self.0).addr() as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Result<Memory, String>>> {
+        self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,10 +14,13 @@ mod fill;
 mod flow;
 mod gate;
 mod lanes;
+mod picture;
 mod scratch;
 
 pub(crate) use copies::Copies;
 pub(crate) use flow::{Flow, Means, Mode};
 pub use gate::Fenced;
 pub(crate) use gate::Gate;
+pub(crate) use lanes::Lanes;
+pub(crate) use picture::Picture;
 pub(crate) use scratch::ScratchCache;

@@ -1,26 +1,24 @@
 //! Saves and loads the steps of one run.
 
+mod reading;
+
+pub use reading::Latest;
+
 use crate::Error;
-use crate::bytes::Bytes;
-use crate::capture::{Gate, Means, Mode, ScratchCache};
-use crate::checkpoint::Checkpoint;
+use crate::averaging::{Averaging, Update};
+use crate::capture::{Gate, Lanes, Means, Mode, ScratchCache};
 use crate::commit::Attempt;
-use crate::error::Skipped;
-use crate::load::{LoadOptions, LoadReport};
 use crate::names::attempt_name;
 use crate::options::{Options, Overlap};
 use crate::pool::Pool;
-use crate::run;
 use crate::save::{Job, PreparedSave, SaveOptions, capture};
 use crate::saving::{Progress, Saving};
 use crate::stale::History;
 use crate::state::State;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Mutex, PoisonError};
-use crate::target::Target;
 use crate::timeline::{Lane, Recorder};
 use crate::world::World;
-use cairn_device::Place;
 use cairn_store::Store;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -59,6 +57,10 @@ pub struct Checkpointer {
     pool: Arc<Pool>,
     scratch: Arc<ScratchCache>,
     history: Arc<History>,
+    /// Averages have memory of their own, because a save may wait for them.
+    average_pool: Arc<Pool>,
+    average_scratch: Arc<ScratchCache>,
+    updating: Mutex<Option<Update>>,
     inner: Mutex<Inner>,
 }
 
@@ -69,15 +71,6 @@ struct Inner {
     started: HashMap<u64, u64>,
     /// Saves that are being written, the oldest first.
     current: VecDeque<(Saving, JoinHandle<()>)>,
-}
-
-/// The newest good step, and the newer ones that are not.
-#[derive(Debug)]
-pub struct Latest {
-    /// The step to use.
-    pub checkpoint: Checkpoint,
-    /// Newer steps that were passed over, newest first, and why.
-    pub skipped: Vec<Skipped>,
 }
 
 impl Checkpointer {
@@ -92,6 +85,9 @@ impl Checkpointer {
             pool: Arc::new(Pool::new(options.staging_bytes)),
             scratch: Arc::default(),
             history: Arc::default(),
+            average_pool: Arc::new(Pool::new(options.staging_bytes)),
+            average_scratch: Arc::default(),
+            updating: Mutex::default(),
             store,
             world,
             options,
@@ -141,11 +137,11 @@ impl Checkpointer {
         };
         while let Some((saving, _)) = inner.current.front() {
             if !saving.is_done() && inner.current.len() <= most {
-                // The order of copies inside a device is the order of saves.
+                // Scratch memory is one save's at a time.
                 inner
                     .current
                     .iter()
-                    .for_each(|(saving, _)| saving.wait_issued());
+                    .for_each(|(saving, _)| saving.wait_captured());
                 return Ok(None);
             }
             if !saving.is_done() && self.options.overlap == Overlap::Skip {
@@ -163,6 +159,44 @@ impl Checkpointer {
         Ok(None)
     }
 
+    /// Brings running averages up to date with `state` in the background; `None` if none is due at `step`. Waits for the update before.
+    ///
+    /// Memory that is fenced may not change before [`Update::fence`].
+    ///
+    /// # Errors
+    /// If the state is not the one the averages were made for, or the update before failed.
+    pub fn average(
+        &self,
+        step: u64,
+        state: &State,
+        averaging: &Arc<Averaging>,
+    ) -> Result<Option<Update>, Error> {
+        if !averaging.fits(&state.outline) {
+            return Err(Error::State {
+                name: "the state".into(),
+                reason: "has other tensors than the one its averages were made for".into(),
+            });
+        }
+        let mut last = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = last.take() {
+            before
+                .wait()
+                .map_err(|source| Error::PreviousSave { step, source })?;
+        }
+        let means = Means {
+            pool: &self.average_pool,
+            scratch: &self.average_scratch,
+            gate: Arc::new(Gate::new(state.watch.clone())),
+            recorder: Recorder::new(),
+            mode: Mode {
+                scratch_bytes: 0,
+                ..self.mode()
+            },
+        };
+        last.clone_from(&Update::begin(averaging, step, state, means)?);
+        Ok(last.clone())
+    }
+
     /// Makes staging memory ready for states like this one, so that the first save is as quick as the others.
     ///
     /// # Errors
@@ -172,12 +206,17 @@ impl Checkpointer {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             self.plan(&mut inner, state)?
         };
-        let places = state.memory.iter().filter_map(Bytes::memory);
-        for place in places.map(cairn_device::Memory::place) {
-            if let Place::Device(device, _) = place {
-                self.pool.pin_for(device);
-                break;
-            }
+        let lanes = Lanes::follow(&state.memory)?;
+        for device in lanes.devices() {
+            self.pool.pin_for(device);
+            device
+                .warm_up()
+                .map_err(|source| Error::Capture { source })?;
+        }
+        if let Some(picture) = &plan.picture {
+            let budget = self.options.scratch_bytes;
+            self.scratch
+                .reserve(&picture.copies, &state.memory, &lanes, budget);
         }
         let len = plan.writer.image.as_ref().map_or(0, |image| image.len);
         self.pool.prepare(len)
@@ -187,6 +226,8 @@ impl Checkpointer {
     pub fn release(&self) {
         self.pool.release();
         self.scratch.release();
+        self.average_pool.release();
+        self.average_scratch.release();
     }
 
     /// Tells the other writers of `step` that this rank will not save it, so that they do not wait for it.
@@ -309,53 +350,6 @@ impl Checkpointer {
         self.pool.len_bytes()
     }
 
-    /// The committed steps, ascending.
-    ///
-    /// # Errors
-    /// If the run cannot be listed.
-    pub fn steps(&self) -> Result<Vec<u64>, Error> {
-        run::committed_steps(self.store.as_ref())
-    }
-
-    /// Opens a committed step.
-    ///
-    /// # Errors
-    /// If there is no such step, or it is damaged.
-    pub fn open(&self, step: u64) -> Result<Checkpoint, Error> {
-        run::open(&self.store, step)
-    }
-
-    /// Opens the newest step whose structure is whole, passing over damaged ones.
-    ///
-    /// # Errors
-    /// [`Error::NothingUsable`] if there is none.
-    pub fn latest(&self) -> Result<Latest, Error> {
-        run::latest(&self.store)
-    }
-
-    /// Loads the newest step whose bytes are all intact: damage found while reading moves on to the step before.
-    ///
-    /// # Collective
-    /// Peers that load together find the same damage and move on together.
-    ///
-    /// # Errors
-    /// [`Error::NothingUsable`] if there is none; key problems of the newest good step.
-    pub fn load_latest(
-        &self,
-        mut targets: Vec<Target>,
-        options: &LoadOptions,
-    ) -> Result<(Latest, LoadReport), Error> {
-        let mut options = options.clone();
-        run::walk_back(&self.store, |checkpoint| {
-            let again = targets.iter_mut().map(Target::reborrow).collect();
-            // Each try is a load of its own.
-            if let Some(peers) = &mut options.peers {
-                peers.token.push('+');
-            }
-            checkpoint.load(again, &options)
-        })
-    }
-
     /// Waits for the saves in the background.
     ///
     /// # Errors
@@ -370,8 +364,12 @@ impl Checkpointer {
 }
 
 impl Drop for Checkpointer {
-    /// Leaving a run waits for the save in the background: what was started is finished.
+    /// Leaving a run waits for what goes on in the background: what was started is finished.
     fn drop(&mut self) {
+        let updating = self.updating.get_mut();
+        if let Some(update) = updating.unwrap_or_else(PoisonError::into_inner) {
+            let _ = update.wait();
+        }
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (_, thread) in inner.current.drain(..) {
             let _ = thread.join();

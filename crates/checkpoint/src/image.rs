@@ -38,6 +38,12 @@ impl Image {
         Ok(Self { header, len })
     }
 
+    /// The image of bytes that are no file.
+    pub(crate) fn bare(len: u64) -> Self {
+        let header = Vec::new();
+        Self { header, len }
+    }
+
     /// Where the data starts.
     pub(crate) fn data_start(&self) -> u64 {
         self.header.len() as u64

@@ -20,6 +20,7 @@
 //! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
 
 mod assign;
+mod averaging;
 mod bytes;
 mod capture;
 mod checkpoint;
@@ -70,7 +71,8 @@ mod world;
 mod writer;
 
 pub use assign::{Assignment, Item, WriterItems};
-pub use bytes::{Bytes, Watch};
+pub use averaging::{Averaging, Update};
+pub use bytes::{Bytes, Promise, Watch};
 pub use capture::Fenced;
 pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};

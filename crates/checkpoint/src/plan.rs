@@ -3,6 +3,7 @@
 mod ranges;
 
 use crate::Error;
+use crate::ema::is_stored_average;
 use crate::overlap::overlaps;
 use crate::problems::{KeyProblems, Mismatch, Missing, Strictness};
 use crate::source::{Source, SourceFile, StoredPiece};
@@ -198,7 +199,9 @@ fn differences(source: &dyn Source, wanted: &[Wanted]) -> KeyProblems {
     let unexpected = source
         .names()
         .into_iter()
-        .filter(|name| !seen.contains(name));
+        .filter(|name| !seen.contains(name))
+        // Averages lie beside the state; who wants them names them.
+        .filter(|name| !is_stored_average(name));
     problems.unexpected = unexpected.map(str::to_string).collect();
     problems.suggest(&source.names());
     problems

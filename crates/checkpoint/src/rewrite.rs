@@ -15,7 +15,7 @@ use crate::load::{LoadOptions, load};
 use crate::pool::{CHUNK_BYTES, Pool};
 use crate::problems::Strictness;
 use crate::source::Source;
-use crate::writer::{Chunk, Draining, FileWriter, Output, chunk_count, chunk_len};
+use crate::writer::{Chunk, Draining, Output, Sink, chunk_count, chunk_len};
 use cache::Cached;
 use cairn_device::Buffer;
 use cairn_store::Store;
@@ -69,12 +69,12 @@ fn write_files(
     let window = (chunks / 2 / group).clamp(1, WINDOW_CHUNKS);
     let mut crcs = Vec::with_capacity(files.len());
     for files in files.chunks_mut(group) {
-        let writers: Vec<FileWriter> = files
+        let writers: Vec<Sink> = files
             .iter()
             .map(|file| {
                 let (store, key) = (store.clone(), file.key.clone());
                 let progress = options.progress.clone();
-                FileWriter::start(Output::new(store, key, file.len, pool.clone(), progress))
+                Sink::file(Output::new(store, key, file.len, pool.clone(), progress))
             })
             .collect();
         source.look_up(&names_in(files, 0..window));
@@ -89,7 +89,7 @@ fn write_files(
                 options,
             )?;
         }
-        let draining: Vec<Draining> = writers.into_iter().map(FileWriter::close).collect();
+        let draining: Vec<Draining> = writers.into_iter().map(Sink::close).collect();
         for file in draining {
             crcs.push(file.finish()?);
         }
@@ -107,7 +107,7 @@ fn names_in(files: &[OutputFile], window: Range<usize>) -> BTreeSet<&str> {
 fn fill_window(
     source: &Cached,
     files: &mut [OutputFile],
-    writers: &[FileWriter],
+    writers: &[Sink],
     window: Range<usize>,
     pool: &Pool,
     options: &RewriteOptions,

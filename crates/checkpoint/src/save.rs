@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::assign::{Assignment, WriterItems};
-use crate::capture::{Copies, Flow, Gate, Means};
+use crate::capture::{Copies, Flow, Gate, Means, Picture};
 use crate::checksum::sha256_hex;
 use crate::clock::rfc3339;
 use crate::commit::{Attempt, IfCommitted};
@@ -17,7 +17,7 @@ use crate::stale::History;
 use crate::state::{Aliases, Outline, State};
 use crate::timeline::{Lane, Recorder, Timeline};
 use crate::world::World;
-use crate::writer::{FileWriter, Output};
+use crate::writer::{Output, Sink};
 use cairn_store::{PutMode, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +79,8 @@ impl WriterPlan {
 pub(crate) struct PreparedSave {
     outline: Arc<Outline>,
     aliases: Aliases,
-    copies: Copies,
+    /// The file of this rank, if it writes one.
+    pub(crate) picture: Option<Arc<Picture>>,
     pub(crate) writer: WriterPlan,
 }
 
@@ -93,30 +94,20 @@ impl PreparedSave {
         let layout = outline.layout(&aliases);
         let hash = layout.hash();
         let writer = WriterPlan::new(layout, hash, world.rank(), world.size())?;
-        let copies = match &writer.image {
-            Some(image) => Copies::plan(&writer.layout, &writer.items, image, &outline)?,
-            None => Copies::default(),
+        let picture = match &writer.image {
+            Some(image) => Some(Arc::new(Picture {
+                copies: Copies::plan(&writer.layout, &writer.items, image, &outline)?,
+                image: image.clone(),
+                outline: outline.clone(),
+            })),
+            None => None,
         };
         Ok(Self {
             outline,
             aliases,
-            copies,
+            picture,
             writer,
         })
-    }
-
-    /// The image of this rank's file, and how it is filled.
-    ///
-    /// # Panics
-    /// If it writes none.
-    pub(crate) fn filled(&self) -> (&Image, &Copies) {
-        let image = self.writer.image.as_ref();
-        (image.expect("a capture has a file"), &self.copies)
-    }
-
-    /// The name of a tensor, by its number in the outline.
-    pub(crate) fn tensor_name(&self, tensor: usize) -> String {
-        self.outline.name(tensor).to_string()
     }
 
     /// Whether it is the plan for these.
@@ -149,19 +140,19 @@ pub(crate) struct Job {
 
 /// Puts what cannot wait on its way to the store.
 pub(crate) fn capture(job: &Job, state: &State, means: Means) -> Result<Option<Flow>, Error> {
-    let Some(image) = &job.plan.writer.image else {
+    let Some(picture) = &job.plan.picture else {
         means.gate.end();
         return Ok(None);
     };
     let key = job.attempt.keys().data(job.world.rank());
     let (pool, written) = (means.pool.clone(), job.progress.written.clone());
-    let writer = FileWriter::start(Output {
+    let writer = Sink::file(Output {
         recorder: Some(job.recorder.clone()),
         gate: Some(means.gate.clone()),
         pace: job.pace.clone(),
-        ..Output::new(job.store.clone(), key, image.len, pool, written)
+        ..Output::new(job.store.clone(), key, picture.image.len, pool, written)
     });
-    Flow::begin(job.plan.clone(), &state.memory, writer, means).map(Some)
+    Flow::begin(picture.clone(), &state.memory, writer, means).map(Some)
 }
 
 impl Job {

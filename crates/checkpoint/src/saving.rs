@@ -96,11 +96,6 @@ impl Saving {
         self
     }
 
-    /// Waits until the capture has given devices all their work.
-    pub(crate) fn wait_issued(&self) {
-        self.gate.wait_issued();
-    }
-
     /// Waits until the state may change again. Copies from devices need not be done for that: later work of the given streams of their
     /// devices waits for them there, while the caller goes on.
     ///
@@ -190,6 +185,11 @@ impl Saving {
     pub fn progress(&self) -> (u64, u64) {
         let written = self.progress.written.load(Ordering::Relaxed);
         (written, self.progress.total.load(Ordering::Relaxed))
+    }
+
+    /// Waits until the save has ended, well or not. A failure stays unseen.
+    pub fn join(&self) {
+        let _ = self.peek();
     }
 
     /// Waits for the end without counting as a look at it.

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Threads that write one file: two keep the disk busy while the other is between calls.
-const WRITE_THREADS: usize = 2;
+/// Threads that write one file: two keep the disk busy while the third computes checksums.
+const WRITE_THREADS: usize = 3;
 
 /// A filled chunk on its way to the store.
 pub(crate) struct Chunk {
@@ -61,8 +61,8 @@ impl Output {
     }
 }
 
-/// A file being written. Send it chunk by chunk and close it.
-pub(crate) struct FileWriter {
+/// Where the chunks of a capture go: a file being written, or averages being brought up to date. Send it chunk by chunk and close it.
+pub(crate) struct Sink {
     sender: Sender<Chunk>,
     background: thread::JoinHandle<Result<Vec<u32>, Error>>,
 }
@@ -76,6 +76,19 @@ impl Chunk {
         Self { index, len, buffer }
     }
 
+    /// Where it begins in its image, and its bytes.
+    pub(crate) fn parts(&self) -> (u64, &[u8]) {
+        (
+            self.index as u64 * CHUNK_BYTES as u64,
+            &self.buffer[..self.len],
+        )
+    }
+
+    /// The buffer, when its bytes are no longer needed.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+
     /// The CRC of each block. The caller of a save does not wait for these.
     fn crcs(&self) -> Vec<u32> {
         let blocks = self.buffer[..self.len].chunks(BLOCK_BYTES);
@@ -83,11 +96,18 @@ impl Chunk {
     }
 }
 
-impl FileWriter {
+impl Sink {
     /// Starts writing an object.
-    pub(crate) fn start(output: Output) -> Self {
+    pub(crate) fn file(output: Output) -> Self {
+        Self::start(move |receiver| output.write(receiver))
+    }
+
+    /// Starts a thread that takes chunks until the last sender is gone, and returns the CRCs of what it wrote.
+    pub(crate) fn start(
+        work: impl FnOnce(Receiver<Chunk>) -> Result<Vec<u32>, Error> + Send + 'static,
+    ) -> Self {
         let (sender, receiver) = channel();
-        let background = thread::spawn(move || output.write(receiver));
+        let background = thread::spawn(move || work(receiver));
         Self { sender, background }
     }
 

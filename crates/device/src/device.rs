@@ -13,7 +13,13 @@ pub struct Stream(pub u64);
 /// A device with memory of its own.
 pub trait Device: Debug + Send + Sync {
     /// What it is called: `cuda:0`.
-    fn name(&self) -> String;
+    fn name(&self) -> &str;
+
+    /// Does beforehand what the first copy would have to wait for.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn warm_up(&self) -> Result<(), Error>;
 
     /// The lane of copies beside the framework's work. All of a process's copies from this device go through it, in order.
     ///

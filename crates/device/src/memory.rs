@@ -50,6 +50,13 @@ impl Memory {
         unsafe { Self::new(Place::Host, address, len, Arc::new(bytes)) }
     }
 
+    /// Bytes on the host that never change.
+    pub fn bytes(bytes: bytes::Bytes) -> Self {
+        let (address, len) = (bytes.as_ptr().addr() as u64, bytes.len());
+        // SAFETY: they lie in an allocation that does not move, and are their own owner.
+        unsafe { Self::new(Place::Host, address, len, Arc::new(bytes)) }
+    }
+
     /// Where the bytes are.
     pub fn place(&self) -> &Place {
         &self.place
@@ -106,7 +113,7 @@ impl Memory {
 impl fmt::Debug for Memory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match &self.place {
-            Place::Host => "host".to_string(),
+            Place::Host => "host",
             Place::Device(device, _) => device.name(),
         };
         write!(

@@ -165,8 +165,12 @@ impl SimulatedTensor {
 }
 
 impl Device for Simulated {
-    fn name(&self) -> String {
-        "simulated".into()
+    fn name(&self) -> &str {
+        "simulated"
+    }
+
+    fn warm_up(&self) -> Result<(), Error> {
+        Ok(())
     }
 
     fn lane(self: Arc<Self>) -> Result<Box<dyn Lane>, Error> {
@@ -182,7 +186,7 @@ impl Device for Simulated {
             .scratch_left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         taken.map_err(|_| Error::NoScratch {
-            device: self.name(),
+            device: self.name().into(),
             len_bytes: len,
         })?;
         let block = Block::new(vec![0; len]);
@@ -192,7 +196,7 @@ impl Device for Simulated {
     unsafe fn pin(&self, _: *mut u8, len: usize) -> Result<(), Error> {
         if self.refuse_pinning.load(Ordering::Relaxed) {
             return Err(Error::Call {
-                device: self.name(),
+                device: self.name().into(),
                 doing: "pin host memory",
                 reason: "out of memory".into(),
             });

@@ -32,6 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._checkpoint import Checkpoint, Explained, Loaded
     from ._checkpointer import Checkpointer
+    from ._ema import Ema
     from ._opening import load, open
     from ._part import PerRank
     from ._retention import Keep
@@ -45,6 +46,7 @@ __all__ = [
     "Checkpointer",
     "Damaged",
     "DeviceError",
+    "Ema",
     "Error",
     "Explained",
     "FormatError",
@@ -75,6 +77,7 @@ __all__ = [
 _MODULES = {
     "_checkpoint": ("Checkpoint", "Explained", "Loaded"),
     "_checkpointer": ("Checkpointer",),
+    "_ema": ("Ema",),
     "_opening": ("load", "open"),
     "_part": ("PerRank",),
     "_retention": ("Keep",),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import itertools
 import json
-import operator
 import os
 import threading
 import weakref
@@ -17,27 +16,28 @@ from typing import Any, Literal
 
 from . import _cairn
 from ._agreement import Holders, agree, refuse
-from ._checkpoint import METRICS, Checkpoint, Explained, Loaded, Strict
+from ._checkpoint import METRICS, Loaded
+from ._ema import Averages, Ema
 from ._fences import POLICIES, Fences, Policy
 from ._handover import Handover
 from ._logger import logger
 from ._part import Context
-from ._resume import load_latest
 from ._retention import Keep, Pruner
 from ._saving import Saving
 from ._shared import keep_own_values
+from ._reading import Reading, as_step
 from ._recall import Recall
 from ._tree import Flat
 from ._values import NotPlain, encode, refused
 from ._world import World
-from .errors import Cancelled, Damaged, Error, RankFailed, RanksDisagree, Skipped, StateError, StepNotFound
+from .errors import Cancelled, Error, RankFailed, RanksDisagree, Skipped, StateError
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 #: How many objects of this process have saved to a run, which all ranks count alike.
 _savers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
-class Checkpointer:
+class Checkpointer(Reading):
     """One rank's access to a run: saves in the background, opens and loads what is committed.
 
     >>> checkpointer = cairn.Checkpointer("runs/7b", keep=cairn.Keep(last=3, every=1000))
@@ -60,6 +60,7 @@ class Checkpointer:
             ``"none"``: everything is copied before anything that comes after the save.
         overlap: what happens to a save while the one before is being written: it ``"wait"``\\ s, is passed over (``"skip"``), or is
             captured beside it as far as staging memory goes (``"queue"``).
+        ema: averages of weights that are kept and saved with the state: see :class:`cairn.Ema` and :meth:`average`.
         read_twice: reads tensors on a device twice before they may change, and fails the save if they did.
         bytes_per_second: a cap for writing, which backs off while training steps take longer than usual.
     """
@@ -77,6 +78,7 @@ class Checkpointer:
         scratch_bytes: int = 0,
         fence: Policy = "auto",
         overlap: Literal["wait", "skip", "queue"] = "wait",
+        ema: Ema | Sequence[Ema] = (),
         read_twice: bool = False,
         bytes_per_second: int | None = None,
     ) -> None:
@@ -102,6 +104,8 @@ class Checkpointer:
             "bytes_per_second": bytes_per_second,
         }
         self._fences = Fences(fence)
+        emas = [ema] if isinstance(ema, Ema) else list(ema)
+        self._averages = Averages(emas) if emas else None
         if bytes_per_second is not None:
             self._fences.observe = self._observe
         self._writer: _cairn.Run | None = None
@@ -112,25 +116,6 @@ class Checkpointer:
         self._handed: Handover | None = None
         self._process = os.getpid()
         _open.add(self)
-
-    @property
-    def url(self) -> str:
-        """Where the run lies."""
-        return self._url
-
-    @property
-    def world(self) -> World:
-        """This process's rank and world."""
-        if self._world is None:
-            self._world = World.current(self._group)
-        return self._world
-
-    @property
-    def _run(self) -> _cairn.Run:
-        """The run as a reader sees it: one rank may look while the others do not."""
-        if self._reader is None:
-            self._reader = _cairn.Run(self._url, 0, 1, None)
-        return self._reader
 
     def _saving_run(self) -> _cairn.Run:
         """The run as all ranks save it together. Each object that saves has a session name of its own."""
@@ -162,31 +147,61 @@ class Checkpointer:
             StepExists: if the step is committed already and ``replace`` is not given.
             cairn.Error: the failure of the save before, if nobody looked at it.
         """
-        number = _step(step)
+        number = as_step(step)
         try:
             flat = self._prepare(state, metrics)
         except Error as error:
             self._give_up(number, error)
             raise
-        self._prune()
         self._warn_of_unchanged()
+        outline, memory = self._handover.of(flat, state)
         native = self._saving_run().save(
             number,
-            *self._handover.of(flat, state),
+            outline,
+            memory,
             json.dumps(flat.values),
             json.dumps(flat.rank_values),
             list(tags),
             streams=self._fences.streams(),
             owners=flat.owners,
             watch=self._fences.watch(flat),
+            averaging=self._averaging(outline, flat),
             replace=replace,
             assets={} if assets is None else dict(assets),
         )
         self._fences.add(native)
         self._saving = Saving(native)
+        if self._pruner is not None and self.world.rank == 0:
+            self._pruner.start(self._run, native)
         if blocking:
             self._saving.wait()
         return self._saving
+
+    def average(self, step: int, state: Any) -> bool:
+        """Brings the averages up to date with ``state``, in the background; whether any was due at ``step``.
+
+        It is called after every optimizer step, on every rank, and before :meth:`save` of the same step. Tensors on a device may not
+        change before a fence, as after a save.
+
+        Raises:
+            StateError: if no average is defined, or the state cannot be averaged.
+        """
+        if self._averages is None:
+            raise StateError("there are no averages", hint="give the Checkpointer some: `ema=cairn.Ema(decay=0.9999)`")
+        number = as_step(step)
+        if self._averages.is_skipped():
+            return False
+        flat = self._recall.flatten(state, Context(self.world, state, None, {}))
+        outline, memory = self._handover.of(flat, state)
+        averaging = self._averaging(outline, flat)
+        assert averaging is not None, "averages are defined"
+        streams, watch = self._fences.streams(), self._fences.watch(flat)
+        begun = self._saving_run().average(
+            number, averaging, outline, memory, streams=streams, owners=flat.owners, watch=watch
+        )
+        if begun:
+            self._fences.add(averaging)
+        return begun
 
     def fence(self) -> AbstractContextManager[None]:
         """Waits until the state handed to :meth:`save` may change; on a device, has later work wait there instead.
@@ -217,75 +232,12 @@ class Checkpointer:
         if self._writer is not None:
             self._writer.release()
 
-    def load(
-        self,
-        step: int | Literal["latest"] = "latest",
-        *,
-        into: Any,
-        strict: Strict = True,
-        recipe: None = None,
-        verify: bool = True,
-    ) -> Loaded:
-        """Loads a step in place, on any layout; ``"latest"`` is the newest one whose bytes are all intact.
-
-        ``"latest"`` is for all ranks together: they agree on the step, even if only one of them finds damage. A rank that wants to
-        load alone names a step.
-
-        Raises:
-            StepNotFound: if there is no (usable) step.
-            KeyMismatch: with every difference between checkpoint and ``into``, before any data is read.
-        """
-        if recipe is not None:
-            raise StateError("this version has no recipes", hint="leave `recipe` out, and rename keys in `into` instead")
-        if self._ranks_differ and strict is True:
-            strict = "partial"
-        if step != "latest":
-            return self.open(step).load(into, strict=strict, verify=verify, together=not self._ranks_differ)
-
-        def load(number: int) -> Loaded:
-            self._check(number)
-            return self.open(number).load(into, strict=strict, verify=verify, together=not self._ranks_differ)
-
-        return load_latest(self.world, self._url, self.steps(), load)
-
-    def open(self, step: int | Literal["latest"] = "latest") -> Checkpoint:
-        """Opens a committed step; reads no tensor data."""
-        if step != "latest":
-            return Checkpoint(self._run.open(_step(step)), self.world)
-        for number in reversed(self.steps()):
-            try:
-                self._check(number)
-                return self.open(number)
-            except Damaged as error:
-                logger.warning("passing over step %d: %s", number, error.message)
-        raise StepNotFound(f"`{self._url}` has no usable checkpoint")
-
-    def steps(self) -> list[int]:
-        """The committed steps, ascending."""
-        return self._run.steps()
-
-    def verify(self, step: int | Literal["latest"] = "latest", *, read_data: bool | float = True) -> dict[str, Any]:
-        """Checks a step's structure, and all or a fraction of its bytes.
-
-        Raises:
-            Damaged: with everything that is wrong.
-        """
-        number = _step(step) if step != "latest" else self._newest()
-        if number not in self.steps():
-            self._run.open(number)  # says why it is not there
-        return self._check(number, float(read_data))
-
-    def explain(self, step: int | Literal["latest"] = "latest", *, into: Any) -> Explained:
-        """What a load would read, and what would not fit; reads no tensor data."""
-        return self.open(step).explain(into)
-
     def wait(self) -> None:
         """Waits for the save in the background, if there is one, and for pruning."""
         if self._saving is not None:
             saving, self._saving = self._saving, None
             with suppress(Cancelled, Skipped):  # both were wanted
                 saving.wait()
-            self._prune()
         if self._pruner is not None:
             self._pruner.wait()
 
@@ -335,10 +287,16 @@ class Checkpointer:
             self._handed = Handover(self.world.rank, self._fences)
         return self._handed
 
-    def _prune(self) -> None:
-        """Rank 0 deletes what no rule keeps, away from the training loop."""
-        if self._pruner is not None and self.world.rank == 0:
-            self._pruner.start(self._run)
+    def _go_on_from(self, loaded: Loaded) -> None:
+        if self._averages is not None and loaded.step is not None:
+            self._averages.resume_from = self._run.open(loaded.step)
+            self._averages.native = None
+
+    def _averaging(self, outline: _cairn.Outline, flat: Flat) -> _cairn.Averaging | None:
+        if self._averages is None:
+            return None
+        world = self.world
+        return self._averages.of(outline, flat.parts, self._fences.trainable, world.rank, world.size)
 
     def _observe(self, seconds: float) -> None:
         if self._writer is not None:
@@ -353,21 +311,6 @@ class Checkpointer:
             shown = ", ".join(f"`{name}`" for name in stale[:8]) + (f" and {len(stale) - 8} more" if len(stale) > 8 else "")
             logger.warning("step %d: same bytes as in the save before: %s", self._saving.step, shown)
 
-    def _newest(self) -> int:
-        steps = self.steps()
-        if not steps:
-            raise StepNotFound(f"`{self._url}` has no committed step")
-        return steps[-1]
-
-    def _check(self, step: int, fraction: float = 0.0) -> dict[str, Any]:
-        report = self._run.verify(step, fraction)
-        if report["damage"]:
-            raise Damaged(
-                "\n".join(report["damage"]),
-                hint="use another step: `cairn ls` shows them, and loading the latest passes over damaged ones",
-            )
-        return report
-
 
 def _choose(name: str, choice: object, choices: Sequence[str]) -> None:
     if choice not in choices:
@@ -379,17 +322,6 @@ def _make_ready(run: _cairn.Run, outline: _cairn.Outline, memory: _cairn.Memory,
         run.prepare(outline, memory, streams)
     except Error:
         logger.exception("memory for saves could not be made ready")
-
-
-def _step(step: object) -> int:
-    """``step`` as a number, if it is one that counts."""
-    try:
-        number = operator.index(step)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**64:
-        raise StateError(f"{step!r} is not a step", hint="steps are whole numbers from 0")
-    return number
 
 
 def _metrics(metrics: Mapping[str, float]) -> Any:

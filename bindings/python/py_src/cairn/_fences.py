@@ -27,7 +27,7 @@ class Fences:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._pending: list[_cairn.Saving] = []
+        self._pending: list[_cairn.Saving | _cairn.Averaging] = []
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
         self._devices: set[int] = set()
         self._fenced: list[int] = []
@@ -80,8 +80,8 @@ class Fences:
         names = list(flat.parts)
         return _fences.watch([(names[place], flat.tensors[place]) for place in self._fenced])
 
-    def add(self, saving: _cairn.Saving) -> None:
-        """A save whose state may not change before the next fence."""
+    def add(self, saving: _cairn.Saving | _cairn.Averaging) -> None:
+        """A save, or an update of averages, whose state may not change before the next fence."""
         if self._fenced:
             self._pending.append(saving)
 

@@ -30,10 +30,10 @@ class Pruner:
         self._keep = keep
         self._thread: threading.Thread | None = None
 
-    def start(self, run: _cairn.Run) -> None:
-        """Begins, when the time before is over."""
-        self.wait()
-        self._thread = threading.Thread(target=self._prune, args=(run,), name="cairn-prune", daemon=True)
+    def start(self, run: _cairn.Run, saving: _cairn.Saving) -> None:
+        """Begins when ``saving`` is over: a disk that deletes writes slowly."""
+        before = self._thread
+        self._thread = threading.Thread(target=self._prune, args=(run, saving, before), name="cairn-prune", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
@@ -41,7 +41,10 @@ class Pruner:
         if self._thread is not None:
             self._thread.join()
 
-    def _prune(self, run: _cairn.Run) -> None:
+    def _prune(self, run: _cairn.Run, saving: _cairn.Saving, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        saving.join()
         try:
             run.prune(self._keep.last, self._keep.every, list(self._keep.tags))
         except Error:

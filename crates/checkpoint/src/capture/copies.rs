@@ -6,6 +6,7 @@ use crate::image::Image;
 use crate::layout::Layout;
 use crate::overlap::overlaps;
 use crate::state::{Outline, place};
+use cairn_sharding::Piece;
 use cairn_tensor::Runs;
 use std::ops::Range;
 
@@ -42,31 +43,42 @@ impl Copies {
         image: &Image,
         outline: &Outline,
     ) -> Result<Self, Error> {
-        let mut copies = Vec::new();
+        let mut copies = Self::default();
         for item in writer.items.iter().filter(|item| item.len_bytes > 0) {
-            let name = layout.name(item.tensor);
-            let tensor = outline.find(name).expect("the layout is the outline's");
-            let held = &outline.tensors[tensor];
-            let local_shape = held.spec.local_shape(outline.rank()).unwrap_or_default();
-            let local_boxes = held.spec.local_boxes(outline.rank());
+            let tensor = outline.find(layout.name(item.tensor));
+            let tensor = tensor.expect("the layout is the outline's");
             let begin = image.data_start() + item.offset;
-            for overlap in overlaps(&item.piece.boxes(), &local_boxes) {
-                let memory = place(&overlap.target, &local_shape, held.strides.as_deref());
-                let runs = Runs::between(held.spec.dtype(), &overlap.source, &memory).map_err(
-                    |source| Error::Copy {
-                        name: name.to_string(),
-                        source,
-                    },
-                )?;
-                copies.push(Copy {
-                    begin,
-                    end: begin + item.len_bytes,
-                    runs,
-                    tensor,
-                });
-            }
+            copies.add(outline, tensor, &item.piece, begin..begin + item.len_bytes)?;
         }
-        Ok(Self(copies))
+        Ok(copies)
+    }
+
+    /// Adds a piece of a tensor of `outline`, which lies in `range` of the image, behind what was added before.
+    pub(crate) fn add(
+        &mut self,
+        outline: &Outline,
+        tensor: usize,
+        piece: &Piece,
+        range: Range<u64>,
+    ) -> Result<(), Error> {
+        let held = &outline.tensors[tensor];
+        let local_shape = held.spec.local_shape(outline.rank()).unwrap_or_default();
+        let local_boxes = held.spec.local_boxes(outline.rank());
+        for overlap in overlaps(&piece.boxes(), &local_boxes) {
+            let memory = place(&overlap.target, &local_shape, held.strides.as_deref());
+            let runs = Runs::between(held.spec.dtype(), &overlap.source, &memory);
+            let runs = runs.map_err(|source| Error::Copy {
+                name: outline.name(tensor).to_string(),
+                source,
+            })?;
+            self.0.push(Copy {
+                begin: range.start,
+                end: range.end,
+                runs,
+                tensor,
+            });
+        }
+        Ok(())
     }
 
     /// All of them, in the order of the image.

@@ -44,14 +44,17 @@ impl<'a> Filler<'a> {
         let mut inside = self.copies.within(self.range(index));
         inside.any(|(number, copy)| {
             let bytes = &self.bytes[copy.tensor];
-            !bytes.is_fenced() && self.staged.stage(number) == Stage::Direct
+            !bytes.can_wait() && self.staged.stage(number) == Stage::Direct
         })
     }
 
     /// Whether chunk `index` has bytes that a fence must wait for: those that come right from memory that may change behind it.
     pub(crate) fn is_fenced(&self, index: usize) -> bool {
         let mut inside = self.copies.within(self.range(index));
-        inside.any(|(number, _)| self.staged.stage(number) == Stage::Direct)
+        inside.any(|(number, copy)| {
+            let promised = matches!(self.bytes[copy.tensor], Bytes::Promised(_));
+            !promised && self.staged.stage(number) == Stage::Direct
+        })
     }
 
     /// Puts chunk `index` into `buffer`: what is on the host now, what is on devices when their queues come to it.
@@ -69,18 +72,20 @@ impl<'a> Filler<'a> {
                         target.copy_from_slice(&bytes[each.source..each.source + each.len]);
                     }
                 }
+                Bytes::Promised(promise) => {
+                    let memory = promise.wait().map_err(|reason| Error::State {
+                        name: "the averages".into(),
+                        reason,
+                    })?;
+                    read(&memory, copy, &range, filling.host());
+                }
                 Bytes::Shared(memory) | Bytes::Fenced(memory) => match memory.place() {
-                    Place::Host => {
-                        for each in copy.moves(range.clone()) {
-                            let target = &mut filling.host()[each.at..each.at + each.len];
-                            memory.read(each.source..each.source + each.len, target);
-                        }
-                    }
+                    Place::Host => read(memory, copy, &range, filling.host()),
                     Place::Device(device, _) => {
                         let name = device.name();
                         let staged = self.staged.stage(number);
-                        let fetches = fetches.entry(name.clone()).or_default();
-                        self.fetches(copy, memory, staged, &name, &range, fetches);
+                        let fetches = fetches.entry(name.to_string()).or_default();
+                        self.fetches(copy, memory, staged, name, &range, fetches);
                     }
                 },
             }
@@ -162,6 +167,14 @@ impl<'a> Filler<'a> {
             filling.close(lane).map_err(failed)?;
         }
         Ok(())
+    }
+}
+
+/// Reads what one copy brings to the chunk that is `range` of the image.
+fn read(memory: &Memory, copy: &Copy, range: &Range<u64>, out: &mut [u8]) {
+    for each in copy.moves(range.clone()) {
+        let target = &mut out[each.at..each.at + each.len];
+        memory.read(each.source..each.source + each.len, target);
     }
 }
 

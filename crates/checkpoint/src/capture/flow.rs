@@ -3,14 +3,14 @@
 use super::fill::Filler;
 use super::gate::Gate;
 use super::lanes::{Lanes, failed};
+use super::picture::Picture;
 use super::scratch::{ScratchCache, Staged};
 use crate::Error;
 use crate::bytes::Bytes;
 use crate::pool::Pool;
-use crate::save::PreparedSave;
 use crate::sync::{AtomicUsize, Mutex, Ordering, PoisonError, thread};
 use crate::timeline::{Lane, Recorder};
-use crate::writer::{Chunk, Draining, FileWriter, chunk_count, chunk_len};
+use crate::writer::{Chunk, Draining, Sink, chunk_count, chunk_len};
 use cairn_device::{Buffer, Filling};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub(crate) struct Mode {
 
 /// A capture that has begun: everything that could not wait is on its way.
 pub(crate) struct Flow {
-    plan: Arc<PreparedSave>,
+    picture: Arc<Picture>,
     bytes: Vec<Bytes<'static>>,
     staged: Staged,
     lanes: Mutex<Lanes>,
     pool: Arc<Pool>,
-    writer: FileWriter,
+    writer: Sink,
     pub(crate) gate: Arc<Gate>,
     recorder: Recorder,
     mode: Mode,
@@ -67,12 +67,12 @@ pub(crate) struct Means<'a> {
 impl Flow {
     /// Puts everything that cannot wait on its way: what is only borrowed is captured when this returns.
     pub(crate) fn begin(
-        plan: Arc<PreparedSave>,
+        picture: Arc<Picture>,
         bytes: &[Bytes],
-        writer: FileWriter,
+        writer: Sink,
         means: Means,
     ) -> Result<Self, Error> {
-        let (image, copies) = plan.filled();
+        let Picture { image, copies, .. } = picture.as_ref();
         let mut lanes = Lanes::follow(bytes)?;
         if let Some(device) = lanes.devices().next() {
             means.pool.pin_for(device);
@@ -126,7 +126,7 @@ impl Flow {
             fenced,
             behind,
             waiting,
-            plan,
+            picture,
         })
     }
 
@@ -176,7 +176,7 @@ impl Flow {
         chunks: &'a [usize],
         first_read: &'a Option<Mutex<FirstRead>>,
     ) -> Issuing<'a> {
-        let (image, copies) = self.plan.filled();
+        let Picture { image, copies, .. } = self.picture.as_ref();
         Issuing {
             filler: Filler {
                 image,
@@ -207,7 +207,7 @@ impl Flow {
             for ((number, crc), (_, now)) in crcs.iter().zip(filler.crcs(*index, &buffer)) {
                 if now != *crc {
                     let tensor = filler.copies.all()[*number].tensor;
-                    names.insert(self.plan.tensor_name(tensor));
+                    names.insert(self.picture.tensor_name(tensor));
                 }
             }
             self.pool.give(buffer);
@@ -230,7 +230,7 @@ struct Issuing<'a> {
     chunks: &'a [usize],
     next: AtomicUsize,
     pool: &'a Arc<Pool>,
-    writer: &'a FileWriter,
+    writer: &'a Sink,
     gate: &'a Gate,
     recorder: &'a Recorder,
     first_read: Option<&'a Mutex<FirstRead>>,
@@ -376,6 +376,7 @@ fn outliving(bytes: &Bytes) -> Bytes<'static> {
         Bytes::Borrowed(_) => Bytes::Borrowed(&[]),
         Bytes::Shared(memory) => Bytes::Shared(memory.clone()),
         Bytes::Fenced(memory) => Bytes::Fenced(memory.clone()),
+        Bytes::Promised(promise) => Bytes::Promised(promise.clone()),
     }
 }
 

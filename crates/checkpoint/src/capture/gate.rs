@@ -106,11 +106,6 @@ impl Gate {
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Waits until every copy is done or in its device's queue.
-    pub(crate) fn wait_issued(&self) {
-        drop(self.wait(|state| state.issued));
-    }
-
     /// Waits until every byte is in our memory.
     pub(crate) fn wait_captured(&self) {
         drop(self.wait(|state| state.captured));

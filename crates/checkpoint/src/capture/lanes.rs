@@ -31,7 +31,7 @@ impl Lanes {
     }
 
     fn add(&mut self, device: &Arc<dyn Device>, stream: Stream) -> Result<(), cairn_device::Error> {
-        let name = device.name();
+        let name = device.name().to_string();
         if !self.0.contains_key(&name) {
             let lane = device.clone().lane()?;
             let occupied = Occupied {

@@ -64,8 +64,7 @@ impl Staged {
         };
         let devices: Vec<_> = lanes.devices().cloned().collect();
         for device in devices {
-            let budget = usize::try_from(budget.max(ALWAYS_BYTES)).unwrap_or(usize::MAX);
-            let items = choose(copies.all(), bytes, &device.name(), budget);
+            let items = choose(copies.all(), bytes, device.name(), budget);
             staged.pack_on(&device, &items, copies.all(), bytes, lanes, cache)?;
         }
         Ok(staged)
@@ -110,16 +109,16 @@ impl Staged {
             at += copies[*first].len();
         }
         let name = device.name();
-        let (mark, kept) = packing.begin(lanes.lane(&name)).map_err(failed)?;
+        let (mark, kept) = packing.begin(lanes.lane(name)).map_err(failed)?;
         if items
             .iter()
-            .any(|first| !bytes[copies[*first].tensor].is_fenced())
+            .any(|first| !bytes[copies[*first].tensor].can_wait())
         {
-            lanes.hold(&name, mark.as_ref())?;
+            lanes.hold(name, mark.as_ref())?;
         }
         self.kept.0.push(kept);
         self.len_bytes += total as u64;
-        self.scratch.insert(name, scratch);
+        self.scratch.insert(name.to_string(), scratch);
         Ok(())
     }
 
@@ -140,16 +139,27 @@ impl ScratchCache {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name = device.name();
         if let Some(scratch) = known
-            .get(&name)
+            .get(name)
             .filter(|scratch| scratch.memory().len() >= len)
         {
             return Ok(scratch.clone());
         }
         // Freed first: there may not be room for both.
-        known.remove(&name);
+        known.remove(name);
         let scratch = Scratch::new(device, len)?;
-        known.insert(name, scratch.clone());
+        known.insert(name.to_string(), scratch.clone());
         Ok(scratch)
+    }
+
+    /// Allocates what saves of such states will use. If there is no room, they say so themselves.
+    pub(crate) fn reserve(&self, copies: &Copies, bytes: &[Bytes], lanes: &Lanes, budget: u64) {
+        for device in lanes.devices() {
+            let items = choose(copies.all(), bytes, device.name(), budget);
+            let total = items.iter().map(|first| copies.all()[*first].len()).sum();
+            if total > 0 {
+                let _ = self.get(device, total);
+            }
+        }
     }
 
     /// Frees what no save uses.
@@ -163,7 +173,8 @@ impl ScratchCache {
 
 /// The items of a device that go through scratch, each by its first copy: first what nobody fences and what is small, then the rest in
 /// the order of the file, as far as the budget goes.
-fn choose(copies: &[Copy], bytes: &[Bytes], device: &str, budget: usize) -> Vec<usize> {
+fn choose(copies: &[Copy], bytes: &[Bytes], device: &str, budget: u64) -> Vec<usize> {
+    let takes_all = budget > ALWAYS_BYTES;
     let on_device = |index: &usize| {
         let memory = bytes[copies[*index].tensor].memory();
         let place = memory.map(cairn_device::Memory::place);
@@ -172,9 +183,9 @@ fn choose(copies: &[Copy], bytes: &[Bytes], device: &str, budget: usize) -> Vec<
     let firsts = (0..copies.len()).filter(|index| is_first(copies, *index));
     let items: Vec<usize> = firsts.filter(on_device).collect();
     let cannot_wait = |index: &usize| {
-        !bytes[copies[*index].tensor].is_fenced() || copies[*index].len() <= SMALL_BYTES
+        !bytes[copies[*index].tensor].can_wait() || copies[*index].len() <= SMALL_BYTES
     };
-    let mut left = budget;
+    let mut left = usize::try_from(budget.max(ALWAYS_BYTES)).unwrap_or(usize::MAX);
     let mut fits = |index: &usize| match left.checked_sub(copies[*index].len()) {
         Some(rest) => {
             left = rest;
@@ -188,7 +199,7 @@ fn choose(copies: &[Copy], bytes: &[Bytes], device: &str, budget: usize) -> Vec<
         .copied()
         .collect();
     chosen.retain(&mut fits);
-    if budget > usize::try_from(ALWAYS_BYTES).unwrap_or(usize::MAX) {
+    if takes_all {
         let mut rest: Vec<usize> = items
             .iter()
             .filter(|item| !cannot_wait(item))

@@ -1,8 +1,8 @@
 //! The averages that one rank keeps while it trains.
 
 use super::definition::Ema;
-use super::segments::{Memories, Update, split_to, unsplit};
-use super::source::{Averaged, Segment, Tensor, check_names, cut, is_averaged};
+use super::segments::{Memories, Update, reclaim, split_to, unsplit};
+use super::source::{Averaged, Segment, Tensor, aligned, check_names, cut, is_averaged};
 use crate::Error;
 use cairn_sharding::Piece;
 use std::collections::BTreeSet;
@@ -55,6 +55,23 @@ pub(super) struct Inner {
 pub(super) struct Progress {
     pub(super) updates: u64,
     pub(super) last_step: Option<u64>,
+}
+
+impl Progress {
+    pub(super) fn is_due(&self, ema: &Ema, step: u64) -> bool {
+        step.is_multiple_of(ema.every) && self.last_step.is_none_or(|last| last < step)
+    }
+
+    /// What it is after the update of `step`.
+    pub(super) fn after(&self, ema: &Ema, step: u64) -> Self {
+        match self.is_due(ema, step) {
+            false => *self,
+            true => Self {
+                updates: self.updates + 1,
+                last_step: Some(step),
+            },
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -110,15 +127,30 @@ impl Averages {
 
     /// Every piece of the source: the tensor's name, which elements, and its first byte.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &Piece, u64)> {
-        let pieces = self
-            .tensors
-            .iter()
-            .flat_map(|tensor| tensor.pieces.iter().map(move |piece| (tensor, piece)));
-        pieces.scan(0, |position, (tensor, piece)| {
-            let begin = *position;
+        let pieces = self.tensors.iter().flat_map(|tensor| {
+            let first = |index| {
+                if index == 0 {
+                    aligned
+                } else {
+                    |position| position
+                }
+            };
+            let pieces = tensor.pieces.iter().enumerate();
+            pieces.map(move |(index, piece)| (tensor, piece, first(index)))
+        });
+        pieces.scan(0, |position, (tensor, piece, placed)| {
+            let begin = placed(*position);
+            *position = begin;
             *position += (piece.element_count() * tensor.element_bytes()) as u64;
             Some((tensor.name.as_str(), piece, begin))
         })
+    }
+
+    /// Whether any average absorbs `step`.
+    pub fn is_due(&self, step: u64) -> bool {
+        let inner = self.read();
+        let mut known = self.definitions.iter().zip(&inner.progress);
+        known.any(|(ema, progress)| progress.is_due(ema, step))
     }
 
     /// Begins the update of `step`, and tells whether there is one: a step that is for no average, or that all have seen, has none.
@@ -133,8 +165,7 @@ impl Averages {
             Phase::Resting(memories) => memories,
         };
         let weight = |(ema, progress): (&Ema, &Progress)| {
-            let is_due =
-                step.is_multiple_of(ema.every) && progress.last_step.is_none_or(|last| last < step);
+            let is_due = progress.is_due(ema, step);
             is_due.then(|| ema.weight(progress.updates + 1))
         };
         let weights: Vec<_> = self
@@ -146,6 +177,7 @@ impl Averages {
         if weights.iter().all(Option::is_none) {
             return Ok(false);
         }
+        reclaim(memories);
         let cut = |segment: &Segment| {
             Mutex::new(split_to(&mut memories[segment.tensor], segment.elements))
         };
@@ -198,10 +230,8 @@ impl Averages {
                 name: tensor.name.clone(),
                 source,
             })?;
+            update.absorbed.fetch_add(stop - begin, Ordering::Relaxed);
         }
-        update
-            .absorbed
-            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -215,7 +245,8 @@ impl Averages {
         let Phase::Updating(update) = phase else {
             return Ok(());
         };
-        if update.absorbed.load(Ordering::Relaxed) != self.source_len_bytes {
+        let wanted: u64 = self.segments.iter().map(Segment::len_bytes).sum();
+        if update.absorbed.load(Ordering::Relaxed) != wanted {
             return Err(unfinished(update));
         }
         for (progress, weight) in progress.iter_mut().zip(&update.weights) {
@@ -251,7 +282,7 @@ impl Averages {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Inner> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

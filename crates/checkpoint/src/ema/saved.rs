@@ -3,12 +3,13 @@
 use super::averages::{Averages, Inner, Phase, Progress, unfinished};
 use super::definition::Ema;
 use super::record::{OnChange, Record};
-use super::segments::Memory;
+use super::segments::{F32_BYTES, Memory, reclaim};
 use super::source::Tensor;
 use super::{AVERAGE, rest_name, stored_name};
 use crate::Error;
 use crate::state::State;
 use crate::target::Target;
+use bytes::Bytes;
 use cairn_sharding::TensorSpec;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -32,9 +33,10 @@ impl View<'_> {
             for (ema, memory) in self.averages.definitions.iter().zip(memories) {
                 let Some(memory) = memory else { continue };
                 let mut add = |name, bytes| found.push((name, &tensor.spec, bytes));
-                add(stored_name(&ema.label, &tensor.name), &memory.rounded[..]);
-                if let Some(rest) = &memory.rest {
-                    add(rest_name(&ema.label, &tensor.name), &rest[..]);
+                let (rounded, rest) = memory.slices();
+                add(stored_name(&ema.label, &tensor.name), rounded);
+                if let Some(rest) = rest {
+                    add(rest_name(&ema.label, &tensor.name), rest);
                 }
             }
         }
@@ -43,16 +45,7 @@ impl View<'_> {
 
     /// The plain values that go with them.
     pub fn values(&self) -> BTreeMap<String, Value> {
-        let known = self.averages.definitions.iter().zip(&self.inner.progress);
-        let value = |(ema, progress): (&Ema, &Progress)| {
-            let record = Record {
-                definition: ema.clone(),
-                updates: progress.updates,
-                last_step: progress.last_step,
-            };
-            (format!("{AVERAGE}/{}", ema.label), record.to_json())
-        };
-        known.map(value).collect()
+        values_of(&self.averages.definitions, &self.inner.progress)
     }
 
     /// Adds all of it to the state of a rank.
@@ -68,6 +61,18 @@ impl View<'_> {
         }
         Ok(())
     }
+}
+
+fn values_of(definitions: &[Ema], progress: &[Progress]) -> BTreeMap<String, Value> {
+    let value = |(ema, progress): (&Ema, &Progress)| {
+        let record = Record {
+            definition: ema.clone(),
+            updates: progress.updates,
+            last_step: progress.last_step,
+        };
+        (format!("{AVERAGE}/{}", ema.label), record.to_json())
+    };
+    definitions.iter().zip(progress).map(value).collect()
 }
 
 impl Memory {
@@ -94,6 +99,64 @@ impl Averages {
                 inner,
             }),
         }
+    }
+
+    /// What is stored of the averages: name, which pieces this rank has, and the length of their memory.
+    pub fn stored(&self) -> Vec<(String, &TensorSpec, usize)> {
+        let mut found = Vec::new();
+        for tensor in self
+            .tensors
+            .iter()
+            .filter(|tensor| tensor.spec.holds(self.rank))
+        {
+            let len = tensor.elements * F32_BYTES;
+            for ema in self
+                .definitions
+                .iter()
+                .filter(|ema| ema.includes(&tensor.name))
+            {
+                found.push((stored_name(&ema.label, &tensor.name), &tensor.spec, len));
+                if ema.exact {
+                    found.push((rest_name(&ema.label, &tensor.name), &tensor.spec, len));
+                }
+            }
+        }
+        found
+    }
+
+    /// The memory of what is [`stored`](Self::stored), by name. The next update waits until nobody keeps it any more.
+    ///
+    /// # Errors
+    /// If an update goes on, or was never finished.
+    pub fn lend(&self) -> Result<BTreeMap<String, Bytes>, Error> {
+        let mut inner = self.write();
+        let memories = match &mut inner.phase {
+            Phase::Updating(update) => return Err(unfinished(update)),
+            Phase::Resting(memories) => memories,
+        };
+        let mut found = BTreeMap::new();
+        for (tensor, memories) in self.tensors.iter().zip(memories) {
+            for (ema, memory) in self.definitions.iter().zip(memories) {
+                let Some(memory) = memory else { continue };
+                let (rounded, rest) = memory.lend();
+                found.insert(stored_name(&ema.label, &tensor.name), rounded);
+                if let Some(rest) = rest {
+                    found.insert(rest_name(&ema.label, &tensor.name), rest);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The plain values that go with what is stored, as they are after the update of `step`, if one was begun.
+    pub fn values(&self, step: Option<u64>) -> BTreeMap<String, Value> {
+        let inner = self.read();
+        let known = self.definitions.iter().zip(&inner.progress);
+        let after = known.map(|(ema, progress)| match step {
+            Some(step) => progress.after(ema, step),
+            None => *progress,
+        });
+        values_of(&self.definitions, &after.collect::<Vec<_>>())
     }
 
     /// Goes on from where the averages of a checkpoint with these plain `values` are, and returns the labels that start anew.
@@ -147,6 +210,7 @@ impl Averages {
             Phase::Resting(memories) => memories,
             Phase::Updating(update) => return Err(unfinished(update)),
         };
+        reclaim(memories);
         let (rank, definitions, progress) = (self.rank, &self.definitions, &inner.progress);
         let mut targets = Vec::new();
         let held = |tensor: &&Tensor| tensor.spec.holds(rank);

@@ -2,10 +2,12 @@
 //!
 //! A buffer is cut and joined again without a copy: the segments own disjoint parts of one allocation.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use cairn_tensor::{Blend, DType, Running, absorb};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 /// The most elements under one lock: threads that absorb different parts of a tensor rarely meet.
 pub(super) const SEGMENT_ELEMENTS: usize = 1 << 18;
@@ -14,14 +16,19 @@ pub(super) const SEGMENT_ELEMENTS: usize = 1 << 18;
 const TURN_ELEMENTS: usize = 1 << 12;
 
 /// The size of an `f32`.
-const F32_BYTES: usize = 4;
+pub(super) const F32_BYTES: usize = 4;
 
 /// One average of a tensor, or of a stretch of it.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) rounded: BytesMut,
     pub(super) rest: Option<BytesMut>,
+    /// The same two while others may read them; the ones above are empty then.
+    lent: Option<(Bytes, Option<Bytes>)>,
 }
+
+/// How long a look at memory that others still read is from the next.
+const PATIENCE: Duration = Duration::from_micros(500);
 
 /// All averages of a tensor, or of a stretch of it: `None` where a definition leaves it out.
 pub(super) type Memories = Vec<Option<Memory>>;
@@ -43,6 +50,33 @@ impl Memory {
         Self {
             rounded: zeros(),
             rest: exact.then(zeros),
+            lent: None,
+        }
+    }
+
+    /// Lets others read it, for as long as they keep what they get. Nothing is copied.
+    pub(super) fn lend(&mut self) -> (Bytes, Option<Bytes>) {
+        let freeze = |memory: &mut BytesMut| std::mem::take(memory).freeze();
+        let lent = self
+            .lent
+            .take()
+            .unwrap_or_else(|| (freeze(&mut self.rounded), self.rest.as_mut().map(freeze)));
+        self.lent.insert(lent).clone()
+    }
+
+    /// Takes back what was lent, when nobody reads it any more.
+    pub(super) fn reclaim(&mut self) {
+        if let Some((rounded, rest)) = self.lent.take() {
+            self.rounded = alone(rounded);
+            self.rest = rest.map(alone);
+        }
+    }
+
+    /// The rounded average, and what rounding left out.
+    pub(super) fn slices(&self) -> (&[u8], Option<&[u8]>) {
+        match &self.lent {
+            Some((rounded, rest)) => (rounded, rest.as_deref()),
+            None => (&self.rounded, self.rest.as_deref()),
         }
     }
 
@@ -52,6 +86,7 @@ impl Memory {
         Self {
             rounded: self.rounded.split_to(len),
             rest: self.rest.as_mut().map(|rest| rest.split_to(len)),
+            lent: None,
         }
     }
 
@@ -79,6 +114,23 @@ impl Memory {
         };
         absorb(&Blend { weight }, state, dtype, source)
     }
+}
+
+/// Waits until nobody else has the memory.
+fn alone(mut memory: Bytes) -> BytesMut {
+    loop {
+        match memory.try_into_mut() {
+            Ok(memory) => return memory,
+            Err(read) => memory = read,
+        }
+        thread::sleep(PATIENCE);
+    }
+}
+
+/// Takes back every average that was lent.
+pub(super) fn reclaim(memories: &mut [Memories]) {
+    let all = memories.iter_mut().flatten().flatten();
+    all.for_each(Memory::reclaim);
 }
 
 /// Cuts off the first `elements` of every average.

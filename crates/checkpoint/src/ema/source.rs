@@ -7,6 +7,9 @@ use cairn_sharding::{Listed, Piece, TensorSpec};
 use cairn_tensor::DType;
 use std::collections::BTreeSet;
 
+/// The widest element that is averaged.
+const WIDEST_BYTES: u64 = 8;
+
 /// A tensor that may be averaged, and the pieces of it that this rank averages.
 #[derive(Debug, Clone)]
 pub struct Averaged {
@@ -88,6 +91,12 @@ impl Tensor {
     }
 }
 
+impl Segment {
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.end - self.begin
+    }
+}
+
 /// Whether elements of this type are averaged.
 pub(super) fn is_averaged(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::Bf16 | DType::F16 | DType::F64)
@@ -98,6 +107,7 @@ pub(super) fn cut(tensors: &[Tensor]) -> (Vec<Segment>, u64) {
     let mut segments = Vec::new();
     let mut begin = 0;
     for (index, tensor) in tensors.iter().enumerate() {
+        begin = aligned(begin);
         let mut left = tensor.elements;
         while left > 0 {
             let elements = left.min(SEGMENT_ELEMENTS);
@@ -112,6 +122,11 @@ pub(super) fn cut(tensors: &[Tensor]) -> (Vec<Segment>, u64) {
         }
     }
     (segments, begin)
+}
+
+/// Where a tensor begins at or after `position`: no element lies across a boundary that all types share.
+pub(super) fn aligned(position: u64) -> u64 {
+    position.next_multiple_of(WIDEST_BYTES)
 }
 
 /// No tensor is given twice.

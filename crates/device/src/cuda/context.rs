@@ -19,7 +19,7 @@ const NON_BLOCKING: u32 = 1;
 /// A GPU.
 #[derive(Debug)]
 pub(super) struct Cuda {
-    ordinal: usize,
+    name: String,
     context: CUcontext,
     /// The one stream all our copies run on.
     pub(super) stream: CUstream,
@@ -77,7 +77,7 @@ impl Cuda {
         let stream = low_priority_stream(&name)?;
         drop(current);
         Ok(Self {
-            ordinal,
+            name,
             context,
             stream,
             events: Arc::default(),
@@ -85,25 +85,30 @@ impl Cuda {
         })
     }
 
-    pub(super) fn label(&self) -> String {
-        format!("cuda:{}", self.ordinal)
+    /// Makes the device current on this thread for as long as the result lives; calls inside are quicker.
+    pub(super) fn enter(&self) -> Result<Current, Error> {
+        Current::push(&self.name, self.context)
     }
 
-    /// Makes the device current on this thread, and looks at what a call said.
+    /// Looks at what a call said, with the device current on this thread.
     pub(super) fn call(
         &self,
         doing: &'static str,
         call: impl FnOnce() -> CUresult,
     ) -> Result<(), Error> {
-        let name = self.label();
-        let _current = Current::push(&name, self.context)?;
-        check(&name, doing, call())
+        let _current = self.enter()?;
+        check(&self.name, doing, call())
     }
 }
 
 impl Device for Cuda {
-    fn name(&self) -> String {
-        self.label()
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn warm_up(&self) -> Result<(), Error> {
+        let kernel = self.kernel.get_or_init(|| Kernel::load(self));
+        kernel.as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
     fn lane(self: Arc<Self>) -> Result<Box<dyn Lane>, Error> {
@@ -117,7 +122,7 @@ impl Device for Cuda {
             sys::cuMemAlloc_v2(&mut address, len)
         });
         allocated.map_err(|_| Error::NoScratch {
-            device: self.label(),
+            device: self.name.clone(),
             len_bytes: len,
         })?;
         let owner = Allocation {

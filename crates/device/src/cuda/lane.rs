@@ -1,10 +1,10 @@
 //! The queue of copies beside a framework's work on a GPU.
 
-use super::context::Cuda;
+use super::context::{Cuda, check};
 use super::events::{Event, handle_of};
 use super::pack::Table;
 use crate::Error;
-use crate::device::{DeviceCopy, Lane, Mark, Stream};
+use crate::device::{Device, DeviceCopy, Lane, Mark, Stream};
 use cudarc::driver::sys;
 use std::sync::Arc;
 
@@ -51,11 +51,13 @@ impl Lane for CudaLane {
         if !small.is_empty() {
             self.copy_small(&small)?;
         }
+        let _current = self.cuda.enter()?;
         for copy in copies.iter().filter(|copy| !is_small(copy)) {
             // SAFETY: the caller vouches for both ends.
-            self.cuda.call("copy inside it", || unsafe {
+            let begun = unsafe {
                 sys::cuMemcpyDtoDAsync_v2(copy.target, copy.source, copy.len, self.cuda.stream)
-            })?;
+            };
+            check(self.cuda.name(), "copy inside it", begun)?;
         }
         Ok(())
     }

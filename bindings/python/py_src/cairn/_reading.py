@@ -1,0 +1,136 @@
+"""The steps of a run as a reader sees them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Literal
+
+from . import _cairn
+from ._checkpoint import Checkpoint, Explained, Loaded, Strict
+from ._logger import logger
+from ._resume import load_latest
+from ._world import World
+from .errors import Damaged, StateError, StepNotFound
+
+
+class Reading:
+    """Opens, loads and checks what is committed."""
+
+    _url: str
+    _world: World | None
+    _group: Any
+    _ranks_differ: bool
+    _reader: _cairn.Run | None
+
+    @property
+    def url(self) -> str:
+        """Where the run lies."""
+        return self._url
+
+    @property
+    def world(self) -> World:
+        """This process's rank and world."""
+        if self._world is None:
+            self._world = World.current(self._group)
+        return self._world
+
+    @property
+    def _run(self) -> _cairn.Run:
+        """The run as a reader sees it: one rank may look while the others do not."""
+        if self._reader is None:
+            self._reader = _cairn.Run(self._url, 0, 1, None)
+        return self._reader
+
+    def load(
+        self,
+        step: int | Literal["latest"] = "latest",
+        *,
+        into: Any,
+        strict: Strict = True,
+        recipe: None = None,
+        verify: bool = True,
+    ) -> Loaded:
+        """Loads a step in place, on any layout; ``"latest"`` is the newest one whose bytes are all intact.
+
+        ``"latest"`` is for all ranks together: they agree on the step, even if only one of them finds damage. A rank that wants to
+        load alone names a step.
+
+        Raises:
+            StepNotFound: if there is no (usable) step.
+            KeyMismatch: with every difference between checkpoint and ``into``, before any data is read.
+        """
+        if recipe is not None:
+            raise StateError("this version has no recipes", hint="leave `recipe` out, and rename keys in `into` instead")
+        if self._ranks_differ and strict is True:
+            strict = "partial"
+        if step != "latest":
+            loaded = self.open(step).load(into, strict=strict, verify=verify, together=not self._ranks_differ)
+        else:
+
+            def load(number: int) -> Loaded:
+                self._check(number)
+                return self.open(number).load(into, strict=strict, verify=verify, together=not self._ranks_differ)
+
+            loaded = load_latest(self.world, self._url, self.steps(), load)
+        self._go_on_from(loaded)
+        return loaded
+
+    def open(self, step: int | Literal["latest"] = "latest") -> Checkpoint:
+        """Opens a committed step; reads no tensor data."""
+        if step != "latest":
+            return Checkpoint(self._run.open(as_step(step)), self.world)
+        for number in reversed(self.steps()):
+            try:
+                self._check(number)
+                return self.open(number)
+            except Damaged as error:
+                logger.warning("passing over step %d: %s", number, error.message)
+        raise StepNotFound(f"`{self._url}` has no usable checkpoint")
+
+    def steps(self) -> list[int]:
+        """The committed steps, ascending."""
+        return self._run.steps()
+
+    def verify(self, step: int | Literal["latest"] = "latest", *, read_data: bool | float = True) -> dict[str, Any]:
+        """Checks a step's structure, and all or a fraction of its bytes.
+
+        Raises:
+            Damaged: with everything that is wrong.
+        """
+        number = as_step(step) if step != "latest" else self._newest()
+        if number not in self.steps():
+            self._run.open(number)  # says why it is not there
+        return self._check(number, float(read_data))
+
+    def explain(self, step: int | Literal["latest"] = "latest", *, into: Any) -> Explained:
+        """What a load would read, and what would not fit; reads no tensor data."""
+        return self.open(step).explain(into)
+
+    def _newest(self) -> int:
+        steps = self.steps()
+        if not steps:
+            raise StepNotFound(f"`{self._url}` has no committed step")
+        return steps[-1]
+
+    def _check(self, step: int, fraction: float = 0.0) -> dict[str, Any]:
+        report = self._run.verify(step, fraction)
+        if report["damage"]:
+            raise Damaged(
+                "\n".join(report["damage"]),
+                hint="use another step: `cairn ls` shows them, and loading the latest passes over damaged ones",
+            )
+        return report
+
+    def _go_on_from(self, loaded: Loaded) -> None:
+        """Is told what was loaded."""
+
+
+def as_step(step: object) -> int:
+    """``step`` as a number, if it is one that counts."""
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**64:
+        raise StateError(f"{step!r} is not a step", hint="steps are whole numbers from 0")
+    return number

@@ -1,0 +1,67 @@
+//! The steps of a run as a reader sees them.
+
+use super::Checkpointer;
+use crate::Error;
+use crate::checkpoint::Checkpoint;
+use crate::error::Skipped;
+use crate::load::{LoadOptions, LoadReport};
+use crate::run;
+use crate::target::Target;
+
+/// The newest good step, and the newer ones that are not.
+#[derive(Debug)]
+pub struct Latest {
+    /// The step to use.
+    pub checkpoint: Checkpoint,
+    /// Newer steps that were passed over, newest first, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Checkpointer {
+    /// The committed steps, ascending.
+    ///
+    /// # Errors
+    /// If the run cannot be listed.
+    pub fn steps(&self) -> Result<Vec<u64>, Error> {
+        run::committed_steps(self.store.as_ref())
+    }
+
+    /// Opens a committed step.
+    ///
+    /// # Errors
+    /// If there is no such step, or it is damaged.
+    pub fn open(&self, step: u64) -> Result<Checkpoint, Error> {
+        run::open(&self.store, step)
+    }
+
+    /// Opens the newest step whose structure is whole, passing over damaged ones.
+    ///
+    /// # Errors
+    /// [`Error::NothingUsable`] if there is none.
+    pub fn latest(&self) -> Result<Latest, Error> {
+        run::latest(&self.store)
+    }
+
+    /// Loads the newest step whose bytes are all intact: damage found while reading moves on to the step before.
+    ///
+    /// # Collective
+    /// Peers that load together find the same damage and move on together.
+    ///
+    /// # Errors
+    /// [`Error::NothingUsable`] if there is none; key problems of the newest good step.
+    pub fn load_latest(
+        &self,
+        mut targets: Vec<Target>,
+        options: &LoadOptions,
+    ) -> Result<(Latest, LoadReport), Error> {
+        let mut options = options.clone();
+        run::walk_back(&self.store, |checkpoint| {
+            let again = targets.iter_mut().map(Target::reborrow).collect();
+            // Each try is a load of its own.
+            if let Some(peers) = &mut options.peers {
+                peers.token.push('+');
+            }
+            checkpoint.load(again, &options)
+        })
+    }
+}
