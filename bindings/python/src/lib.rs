@@ -5,6 +5,7 @@
 
 mod averaging;
 mod census;
+mod derived;
 mod errors;
 mod memory;
 mod outline;
@@ -23,6 +24,8 @@ mod _cairn {
     use crate::averaging::Averaging;
     #[pymodule_export]
     use crate::census::census;
+    #[pymodule_export]
+    use crate::derived::casts_hold;
     #[pymodule_export]
     use crate::memory::Memory;
     #[pymodule_export]

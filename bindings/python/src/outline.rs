@@ -2,7 +2,7 @@
 
 use crate::errors::OrRaise;
 use crate::memory::Borrowed;
-use crate::spec::Spec;
+use crate::spec::{Spec, parse_dtype};
 use cairn::checkpoint::State;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -20,13 +20,24 @@ pub(crate) struct Outline {
 
 #[pymethods]
 impl Outline {
+    /// `derived`: the tensors that are not stored, by name, type and the tensor they are the cast of.
     #[new]
-    fn new(rank: usize, tensors: Vec<Described>) -> PyResult<Self> {
+    #[pyo3(signature = (rank, tensors, derived = Vec::new()))]
+    fn new(
+        rank: usize,
+        tensors: Vec<Described>,
+        derived: Vec<(String, String, String)>,
+    ) -> PyResult<Self> {
         let mut outline = cairn::checkpoint::Outline::new(rank);
         let mut held = Vec::with_capacity(tensors.len());
         for (name, spec, len_bytes, strides) in tensors {
             let described = outline.describe(&name, &spec.get().0, len_bytes, strides);
             held.push(described.or_raise()?);
+        }
+        for (name, dtype, of) in derived {
+            outline
+                .derive(&name, parse_dtype(&dtype)?, &of)
+                .or_raise()?;
         }
         Ok(Self {
             inner: Arc::new(outline),

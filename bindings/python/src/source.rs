@@ -123,9 +123,18 @@ impl Source {
     /// A tensor's placement when it was saved, as text.
     fn placement(&self, name: &str) -> Option<String> {
         let layout = &self.as_checkpoint()?.manifest().layout;
-        layout
-            .find(name)
-            .map(|index| layout.spec(index).to_string())
+        let stored = layout.find(name).map(|index| layout.spec(index).clone());
+        let spec = stored.or_else(|| layout.derived_spec(name))?;
+        Some(spec.to_string())
+    }
+
+    /// The tensors that are not stored, and which tensor each is the cast of.
+    fn derived(&self) -> BTreeMap<String, String> {
+        let layout = self.as_checkpoint().map(|found| &found.manifest().layout);
+        let derived = layout.into_iter().flat_map(|layout| layout.derived());
+        derived
+            .map(|(name, it)| (name.clone(), it.of.clone()))
+            .collect()
     }
 
     /// The plain values all ranks share, as JSON.

@@ -110,6 +110,11 @@ impl Spec {
         self.0.ranks()
     }
 
+    /// Whether another tensor has the same shape and lies on the same ranks in the same way, whatever its type.
+    fn lies_as(&self, other: &Spec) -> bool {
+        self.0.shape() == other.0.shape() && self.0.distribution() == other.0.distribution()
+    }
+
     fn __str__(&self) -> String {
         self.0.to_string()
     }
@@ -131,11 +136,16 @@ impl Spec {
         shape: Vec<usize>,
         distribution: impl Into<cairn::sharding::Distribution>,
     ) -> PyResult<Self> {
-        let dtype: DType = dtype.parse().map_err(|error: cairn::tensor::Error| {
-            raise("StateError", &error.to_string(), error.hint(), None)
-        })?;
-        TensorSpec::new(dtype, shape, distribution)
+        TensorSpec::new(parse_dtype(dtype)?, shape, distribution)
             .or_raise()
             .map(Self)
     }
+}
+
+/// The element type called `name`.
+pub(crate) fn parse_dtype(name: &str) -> PyResult<DType> {
+    let dtype = name.parse();
+    dtype.map_err(|error: cairn::tensor::Error| {
+        raise("StateError", &error.to_string(), error.hint(), None)
+    })
 }

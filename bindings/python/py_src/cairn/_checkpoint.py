@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
 from ._logger import logger
+from ._leave_out import LEFT_OUT, explained
 from ._part import Context
 from ._shared import OWN_VALUES, stored_values
 from ._tree import Flat, fill, flatten
@@ -125,7 +126,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         stored: dict[str, Any] = {}
         for values in reversed(stored_values(self._source)):
             stored.update(values)
-        return {name: decode(value) for name, value in stored.items() if name != METRICS}
+        return {name: decode(value) for name, value in stored.items() if name not in (METRICS, LEFT_OUT)}
 
     @cached_property
     def metrics(self) -> dict[str, float]:
@@ -195,7 +196,14 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         if slots:
             self._source.load(slots, ["missing", "mismatched"])
 
-    def load(self, into: Any, *, strict: Strict = True, verify: bool = True, together: bool = True) -> Loaded:
+    @property
+    def derived(self) -> dict[str, str]:
+        """The tensors that are not stored, and which tensor each is the cast of."""
+        return self._source.derived()
+
+    def load(
+        self, into: Any, *, strict: Strict = True, verify: bool = True, together: bool = True, rebuild: bool = True
+    ) -> Loaded:
         """Loads into the tensors, stateful objects and containers of ``into``, in place, whatever layout they have.
 
         ``strict=True`` wants every name under the top-level keys of ``into`` on both sides; ``"partial"`` lets the checkpoint
@@ -204,6 +212,8 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         Ranks of one machine that load the same at the same time read each stored byte once between them. A rank that loads much
         waits a moment for the others; ``together=False`` loads at once, alone.
 
+        Tensors that are not stored, because they are casts of others, are worked out; ``rebuild=False`` refuses them.
+
         Raises:
             KeyMismatch: with every missing, unexpected and mismatched name.
             Damaged: if bytes are not what was written. ``into`` then holds a mixture and must not be used.
@@ -211,10 +221,13 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         refused = _refused(strict)
         context, flat = self._flatten(into, strict)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
-        absent = self._compare_values(into, flat, strict)
-        slots = _slots(flat, context.world, self._names)
-        peers = self._peers(slots, context.world) if together else None
-        report = self._read(slots, refused, _scope(into), verify, peers)
+        if not rebuild:
+            _refuse_derived(flat, self.derived)
+        with explained(self._source):
+            absent = self._compare_values(into, flat, strict)
+            slots = _slots(flat, context.world, self._names)
+            peers = self._peers(slots, context.world) if together else None
+            report = self._read(slots, refused, _scope(into), verify, peers)
         _finish(flat, {*report["missing"], *report["mismatched"]})
         state = fill(into, "", flat, values, rank_values)
         kept = {key: report[key] for key in _REPORTED}
@@ -356,6 +369,16 @@ def _scope(into: Any) -> list[str] | None:
 
 def _in_scope(name: str, scope: list[str] | None) -> bool:
     return scope is None or any(name == prefix or name.startswith(f"{prefix}.") for prefix in scope)
+
+
+def _refuse_derived(flat: Flat, derived: Mapping[str, str]) -> None:
+    names = [name for name in flat.parts if name in derived]
+    if names:
+        lines = ["these tensors are not stored, because they are casts of others"]
+        lines += [f"  `{name}` of `{derived[name]}`" for name in names[:20]]
+        error = KeyMismatch("\n".join(lines), hint="without rebuild=False they are worked out from those")
+        error.missing = names
+        raise error
 
 
 def _mismatch(missing: list[str], unexpected: list[str]) -> KeyMismatch:

@@ -17,9 +17,11 @@ from typing import Any, Literal
 from . import _cairn
 from ._agreement import Holders, agree, refuse
 from ._checkpoint import METRICS, Loaded
+from ._derive import find_derived
 from ._ema import Averages, Ema
 from ._fences import POLICIES, Fences, Policy
 from ._handover import Handover
+from ._leave_out import LEFT_OUT, Trimmer, kept_names, to_leave_out
 from ._logger import logger
 from ._part import Context
 from ._retention import Keep, Pruner
@@ -113,6 +115,7 @@ class Checkpointer(Reading):
         self._saving: Saving | None = None
         self._holders: Holders | None = None
         self._recall = Recall()
+        self._trimmer = Trimmer()
         self._handed: Handover | None = None
         self._process = os.getpid()
         _open.add(self)
@@ -136,11 +139,17 @@ class Checkpointer(Reading):
         tags: Sequence[str] = (),
         replace: bool = False,
         assets: Mapping[str, bytes] | None = None,
+        derive: Mapping[str, str] | None = None,
+        leave_out: Sequence[str] = (),
     ) -> Saving:
         """Saves ``state`` as ``step``. Returns when it is captured and may change; the rest goes on in the background.
 
         ``state`` is a tree of dicts, lists and tuples with tensors, stateful objects and plain values. Every rank of the world
         saves the same steps in the same order, and no rank waits for another here.
+
+        ``derive={"model.*": "optim.state.*.master"}`` does not store weights that are casts of their f32 masters; a load works them
+        out. It is checked, on every element. ``leave_out`` names what is not saved at all: patterns, ``"optimizer"``,
+        ``"master weights"`` or ``"frozen"``.
 
         Raises:
             StateError: if something in the state cannot be kept; the message gives its path.
@@ -149,7 +158,7 @@ class Checkpointer(Reading):
         """
         number = as_step(step)
         try:
-            flat = self._prepare(state, metrics)
+            flat = self._trim(self._prepare(state, metrics), state, derive or {}, leave_out)
         except Error as error:
             self._give_up(number, error)
             raise
@@ -264,11 +273,23 @@ class Checkpointer(Reading):
     def _prepare(self, state: Any, metrics: Mapping[str, float] | None) -> Flat:
         """The leaves of a state, compared with those of the other ranks."""
         flat = self._recall.flatten(state, Context(self.world, state, None, {}))
-        if METRICS in flat.values or METRICS in flat.parts:
-            raise StateError(f"`{METRICS}` is the name of the metrics, so nothing else can have it")
+        for name, what in ((METRICS, "the metrics"), (LEFT_OUT, "what is left out")):
+            if name in flat.values or name in flat.parts:
+                raise StateError(f"`{name}` is the name of {what}, so nothing else can have it")
         if metrics:
             flat.values[METRICS] = _metrics(metrics)
         self._holders = agree(flat, self.world, self._url, self._ranks_differ, self._holders)
+        return flat
+
+    def _trim(self, flat: Flat, state: Any, derive: Mapping[str, str], leave_out: Sequence[str]) -> Flat:
+        """What is stored of a state."""
+        if derive or leave_out:
+            if self._averages is not None:
+                raise StateError("a state that is averaged is saved whole", hint="leave `derive` and `leave_out` out, or `ema`")
+            patterns = to_leave_out(flat, state, leave_out, ranks_differ=self._ranks_differ)
+            parts = {name: flat.parts[name] for name in kept_names(flat.parts, patterns)}
+            derived = find_derived(parts, derive, ranks=self.world.size, ranks_differ=self._ranks_differ)
+            flat = self._trimmer.trim(flat, patterns, derived)
         if self._ranks_differ:
             keep_own_values(flat, self.world)
         return flat

@@ -7,7 +7,6 @@ from typing import Any
 from ._cairn import Memory, Outline
 from ._containers import leaves
 from ._fences import Fences
-from ._part import Part
 from ._tree import Flat
 
 
@@ -25,14 +24,16 @@ class Handover:
         held = self._held
         if held is None or flat.token is None or held[0] is not flat.token:
             memory = Memory(self._fences.look(flat, leaves(state)))
-            held = flat.token, self._outline_of(flat.parts), memory
+            held = flat.token, self._outline_of(flat), memory
             self._held = held if flat.token is not None else None
         return held[1:]
 
-    def _outline_of(self, parts: dict[str, Part]) -> Outline:
-        """The outline of these parts; an equal one is not made again, so that it is planned once."""
-        described = [*parts], [part.spec for part in parts.values()], [part.strides for part in parts.values()]
+    def _outline_of(self, flat: Flat) -> Outline:
+        """The outline of a state; an equal one is not made again, so that it is planned once."""
+        parts = flat.parts
+        derived = [(name, dtype, of) for name, (dtype, of) in flat.derived.items()]
+        described = [*parts], [part.spec for part in parts.values()], [part.strides for part in parts.values()], derived
         if self._outline is None or self._outline[0] != described:
             tensors = [(name, part.spec, part.memory.nbytes, part.strides) for name, part in parts.items()]
-            self._outline = described, Outline(self._rank, tensors)
+            self._outline = described, Outline(self._rank, tensors, derived)
         return self._outline[1]

@@ -49,11 +49,13 @@ class Reading:
         strict: Strict = True,
         recipe: None = None,
         verify: bool = True,
+        rebuild: bool = True,
     ) -> Loaded:
         """Loads a step in place, on any layout; ``"latest"`` is the newest one whose bytes are all intact.
 
         ``"latest"`` is for all ranks together: they agree on the step, even if only one of them finds damage. A rank that wants to
-        load alone names a step.
+        load alone names a step. Tensors that were not stored, because they are casts of others, are worked out; ``rebuild=False``
+        refuses them.
 
         Raises:
             StepNotFound: if there is no (usable) step.
@@ -63,13 +65,14 @@ class Reading:
             raise StateError("this version has no recipes", hint="leave `recipe` out, and rename keys in `into` instead")
         if self._ranks_differ and strict is True:
             strict = "partial"
+        together = not self._ranks_differ
         if step != "latest":
-            loaded = self.open(step).load(into, strict=strict, verify=verify, together=not self._ranks_differ)
+            loaded = self.open(step).load(into, strict=strict, verify=verify, together=together, rebuild=rebuild)
         else:
 
             def load(number: int) -> Loaded:
                 self._check(number)
-                return self.open(number).load(into, strict=strict, verify=verify, together=not self._ranks_differ)
+                return self.open(number).load(into, strict=strict, verify=verify, together=together, rebuild=rebuild)
 
             loaded = load_latest(self.world, self._url, self.steps(), load)
         self._go_on_from(loaded)

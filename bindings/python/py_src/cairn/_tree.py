@@ -32,6 +32,8 @@ class Flat:
     owners: list[object] = field(default_factory=list)
     #: The tensors that the parts were made of, in the same order, if it is known.
     tensors: list[Any] | None = None
+    #: The tensors that are not stored: the type of each, and the tensor it is the cast of.
+    derived: dict[str, tuple[str, str]] = field(default_factory=dict)
     #: The same object as long as all parts are the same, if they can be told to be.
     token: object = None
 
