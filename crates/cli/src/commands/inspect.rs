@@ -51,10 +51,15 @@ pub(crate) struct Tensor {
 fn tensors(opened: &Opened) -> Vec<Tensor> {
     let source = opened.source();
     if let Some(checkpoint) = opened.checkpoint() {
-        let layout = checkpoint.manifest().layout.iter();
-        return layout
-            .map(|(name, spec)| Tensor::of_spec(name, spec))
-            .collect();
+        let layout = &checkpoint.manifest().layout;
+        let stored = layout.iter();
+        let stored = stored.map(|(name, spec)| Tensor::of_spec(name, spec));
+        let derived = layout.derived().keys();
+        let derived =
+            derived.filter_map(|name| Some(Tensor::of_spec(name, &layout.derived_spec(name)?)));
+        let mut tensors: Vec<Tensor> = stored.chain(derived).collect();
+        tensors.sort_by(|one, other| one.name.cmp(&other.name));
+        return tensors;
     }
     let stored = source
         .names()
