@@ -54,7 +54,9 @@ fn tensors(opened: &Opened) -> Vec<Tensor> {
         let layout = &checkpoint.manifest().layout;
         let stored = layout.iter();
         let stored = stored.map(|(name, spec)| Tensor::of_spec(name, spec));
+        let aliases = source.aliases();
         let derived = layout.derived().keys();
+        let derived = derived.filter(|name| !aliases.contains_key(*name));
         let derived =
             derived.filter_map(|name| Some(Tensor::of_spec(name, &layout.derived_spec(name)?)));
         let mut tensors: Vec<Tensor> = stored.chain(derived).collect();

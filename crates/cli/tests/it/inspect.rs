@@ -1,6 +1,10 @@
 //! `cairn inspect` and `cairn cat`.
 
 use crate::fixture::{Place, check};
+use cairn::checkpoint::{Checkpointer, SaveOptions, State, World};
+use cairn::sharding::{Mesh, TensorSpec};
+use cairn::tensor::DType;
+use std::sync::Arc;
 
 #[test]
 fn a_run_shows_its_newest_step() {
@@ -379,4 +383,43 @@ fn values_as_json_are_nested_numbers() {
     let model = Place::with_model();
     let found = model.json(&["cat", "hf", "model.layers.0.q_proj.weight[6:, 1:3]"]);
     assert_eq!(found["values"], serde_json::json!([[37, 38], [43, 44]]));
+}
+
+#[test]
+fn a_tensor_that_is_the_cast_of_another_is_shown_like_one_that_is_stored() {
+    let place = Place::empty();
+    let store = Arc::new(cairn::store::Local::new(place.path("run")));
+    let run = Checkpointer::new(store, World::single());
+    let mut state = State::new(0);
+    let spec = TensorSpec::parse(&Mesh::single(), "f32[2, 3]").unwrap();
+    let master = [1.5f32, -2.0, 0.1, 3.0, 4.0, 1e9].map(f32::to_le_bytes);
+    state
+        .tensor("master", &spec, master.as_flattened())
+        .unwrap();
+    state.derive("weight", DType::Bf16, "master").unwrap();
+    state.derive("tied", DType::Bf16, "master").unwrap();
+    run.save(1, &state, &SaveOptions::default())
+        .unwrap()
+        .wait()
+        .unwrap();
+    let tree = place.json(&["inspect", "run", "--tree"]);
+    assert_eq!(tree["tensors"], 2, "other names are not counted again");
+    assert_eq!(tree["tree"][1]["name"], "tied");
+    assert_eq!(tree["tree"][1]["dtype"], "bf16");
+    assert_eq!(tree["aliases"]["weight"], "tied");
+    let map = place.json(&["inspect", "run", "--map", "weight"]);
+    assert_eq!(map["cast_of"], "master");
+    assert_eq!(map["stored"][0]["len_bytes"], 24);
+    let converted = place.output(&["convert", "run", "hf", "--to", "hf"]);
+    assert!(converted.status.success(), "{converted:?}");
+    let resharded = place.output(&["reshard", "run", "other", "--mesh", "tp=2"]);
+    assert!(resharded.status.success(), "{resharded:?}");
+    for path in ["run", "hf", "other"] {
+        let shown = place.output(&["cat", path, "tied"]);
+        let text = String::from_utf8(shown.stdout).unwrap();
+        assert!(
+            text.contains("1.5") && text.contains("-2"),
+            "{path}: {text}"
+        );
+    }
 }

@@ -21,6 +21,9 @@ const MAX_RANKS_CHARS: usize = 32;
 pub(super) struct Map {
     #[serde(flatten)]
     tensor: Tensor,
+    /// The tensor it is the cast of, if it is not stored itself; then that one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cast_of: Option<String>,
     shards: Vec<Shard>,
     stored: Vec<Stored>,
 }
@@ -52,11 +55,22 @@ struct Stored {
     len_bytes: u64,
 }
 
+/// The stored tensor that `name` is derived from, if it is.
+fn cast_of(opened: &Opened, name: &str) -> Option<String> {
+    let derived = opened.checkpoint()?.manifest().layout.derived().get(name)?;
+    Some(derived.of.clone())
+}
+
 impl Map {
     pub(super) fn new(opened: &Opened, name: &str) -> Result<Self, Error> {
-        let found = find(opened.source(), name)?;
+        let mut found = find(opened.source(), name)?;
+        let cast_of = cast_of(opened, name);
+        let stored_name = cast_of.as_deref().unwrap_or(name);
+        if cast_of.is_some() {
+            found = find(opened.source(), stored_name)?;
+        }
         let whole = Region::whole(&found.shape);
-        let pieces = opened.source().pieces(name, &whole)?;
+        let pieces = opened.source().pieces(stored_name, &whole)?;
         let stored = pieces.iter().map(|piece| {
             let elements = piece.piece.element_count();
             Stored {
@@ -73,15 +87,21 @@ impl Map {
             let tensor = tensors.into_iter().find(|tensor| tensor.name == name);
             return Ok(Self {
                 tensor: tensor.expect("it was just found"),
+                cast_of,
                 shards: Vec::new(),
                 stored,
             });
         };
         let layout = &checkpoint.manifest().layout;
-        let spec = layout.spec(layout.find(name).expect("it was just found"));
+        let spec = match layout.find(name) {
+            Some(index) => Some(layout.spec(index).clone()),
+            None => layout.derived_spec(name),
+        };
+        let spec = spec.expect("it was just found");
         Ok(Self {
-            tensor: Tensor::of_spec(name, spec),
-            shards: shards(spec),
+            tensor: Tensor::of_spec(name, &spec),
+            cast_of,
+            shards: shards(&spec),
             stored,
         })
     }
@@ -114,6 +134,9 @@ impl Map {
                 size(tensor.len_bytes)
             ),
         );
+        if let Some(of) = &self.cast_of {
+            facts.fact("cast of", of.as_str());
+        }
         if let Some(sharding) = &tensor.sharding {
             let mesh = tensor
                 .mesh
