@@ -228,3 +228,18 @@ def test_left_out_and_derived_together_are_planned_once(tmp_path: Path) -> None:
     for step in range(3):
         run.save(step, state, derive=RULE, leave_out=["*.bias"], blocking=True)
         assert set(run.open(step)) == {f"{key}.{name}" for key in state for name in ("wte", "scale", "empty")}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_on_a_gpu_are_compared_there(tmp_path: Path, dtype: Any) -> None:
+    state = {key: {name: one.cuda() for name, one in part.items()} for key, part in tensors(dtype).items()}
+    state["masters"]["bias"][3] = state["model"]["bias"][3] = float("nan")
+    run = cairn.Checkpointer(tmp_path)
+    for step in range(3):
+        run.save(step, state, derive=RULE).wait()
+        assert ("model.wte" in run.open(step).derived) == (step != 1)
+        assert {"model.bias", "model.scale", "model.empty"} <= set(run.open(step).derived)
+        assert same(run.open(step)["model.wte"].torch(), state["model"]["wte"].cpu())
+        with run.fence():
+            state["model"]["wte"].view(torch.int16)[299, 256] ^= 1
