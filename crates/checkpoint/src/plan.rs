@@ -95,7 +95,8 @@ impl FilePlan {
 pub struct LoadCost {
     /// The bytes of stored tensors that are needed, each counted once.
     pub wanted_bytes: u64,
-    /// The bytes that will be read: wanted ones, and the rest of the checksummed blocks they lie in.
+    /// The bytes that will be read: wanted ones, and the rest of the checksummed blocks they lie in. Derived tensors count with
+    /// their own bytes; those of the tensors they are cast from are twice as many.
     pub read_bytes: u64,
     /// The files that will be opened.
     pub files: usize,

@@ -110,6 +110,15 @@ fn derived_tensors_load_on_any_layout_as_if_they_were_stored() {
 }
 
 #[test]
+fn peers_load_derived_tensors_together() {
+    let (saved, store) = (masters("tp=3", ""), memory());
+    save(&saved, &store);
+    let target = complete(&masters("dp=2,tp=2", "")).specs;
+    let reports = crate::together::assert_loads(&complete(&saved), &store, &target);
+    assert!(reports.iter().any(|report| report.received_bytes > 0));
+}
+
+#[test]
 fn two_names_of_one_derived_tensor_are_aliases() {
     let checkpoint = save(&masters("tp=1", ""), &memory());
     let aliases: Vec<_> = checkpoint.aliases().into_iter().collect();

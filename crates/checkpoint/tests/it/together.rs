@@ -102,7 +102,11 @@ fn load_together(store: &Arc<dyn Store>, specs: &Specs, peers: &[LoadOptions]) -
 }
 
 /// Loads with all ranks of `target` as peers, compares every byte, and returns the reports.
-fn assert_loads(model: &Model, store: &Arc<dyn Store>, target: &Specs) -> Vec<LoadReport> {
+pub(crate) fn assert_loads(
+    model: &Model,
+    store: &Arc<dyn Store>,
+    target: &Specs,
+) -> Vec<LoadReport> {
     let place = Place::new();
     let world = target.values().map(|spec| spec.max_rank() + 1).max();
     let ranks: Vec<usize> = (0..world.unwrap_or(1)).collect();
