@@ -69,29 +69,30 @@ def _claims(parts: dict[str, Part], rule: str, of: str) -> Iterator[_Claim]:
 
 def _check(claims: list[_Claim]) -> list[bool]:
     """Which claims hold: those about memory of the host are checked by threads, those about a device on that device."""
-    held = [False] * len(claims)
-    host: list[int] = []
-    devices: dict[int, list[int]] = {}
+    together: dict[int | None, list[int]] = {}
     for place, claim in enumerate(claims):
         source, target = claim.source.memory, claim.target.memory
-        if claim.source.strides != claim.target.strides or source.nbytes != 2 * target.nbytes:
-            continue
-        if isinstance(source, DeviceMemory) and isinstance(target, DeviceMemory) and source.device == target.device:
-            devices.setdefault(source.device, []).append(place)
-        elif not isinstance(source, DeviceMemory) and not isinstance(target, DeviceMemory):
-            host.append(place)
-    chosen = [claims[place] for place in host]
-    answers = _cairn.casts_hold([(claim.source.memory, claim.target.memory, claim.target.spec.dtype) for claim in chosen])
-    for place, holds in zip(host, answers, strict=True):
-        held[place] = holds
-    if devices:
-        from .torch._derive import casts_hold
-    for places in devices.values():
-        chosen = [claims[place] for place in places]
-        answers = casts_hold([(claim.source.memory, claim.target.memory, claim.target.spec.dtype) for claim in chosen])
-        for place, holds in zip(places, answers, strict=True):
+        device = _device(target)
+        if device == _device(source) and claim.source.strides == claim.target.strides and source.nbytes == 2 * target.nbytes:
+            together.setdefault(device, []).append(place)
+    held = [False] * len(claims)
+    for device, places in together.items():
+        asked = [(claims[place].source.memory, claims[place].target.memory, claims[place].target.spec.dtype) for place in places]
+        for place, holds in zip(places, _casts_hold(device, asked), strict=True):
             held[place] = holds
     return held
+
+
+def _device(memory: Any) -> int | None:
+    return memory.device if isinstance(memory, DeviceMemory) else None
+
+
+def _casts_hold(device: int | None, asked: list[tuple[Any, Any, str]]) -> list[bool]:
+    if device is None:
+        return _cairn.casts_hold(asked)
+    from .torch._derive import casts_hold
+
+    return casts_hold(asked)
 
 
 def _refuse(wrong: list[_Claim], ranks: int) -> None:
@@ -122,6 +123,5 @@ def _other_names(parts: dict[str, Part], derived: Derived) -> Derived:
 
 def _place(part: Part) -> tuple[Any, ...]:
     memory = part.memory
-    if isinstance(memory, DeviceMemory):
-        return memory.device, memory.address, memory.len_bytes
-    return None, memory.__array_interface__["data"][0], memory.nbytes
+    address = memory.address if isinstance(memory, DeviceMemory) else memory.__array_interface__["data"][0]
+    return _device(memory), address, memory.nbytes
