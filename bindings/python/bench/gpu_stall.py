@@ -1,6 +1,6 @@
 """What saving costs a training loop on one GPU: ours in its three modes, and DCP's best settings beside it.
 
-Run: ``python bench/gpu_stall.py FOLDER [--saves 20] [--only image,scratch,ring,dcp]``. Prints one line of JSON for each measurement.
+Run: ``python bench/gpu_stall.py FOLDER [--saves 20] [--only image,scratch,ring,ema,dcp]``. Prints one line of JSON for each measurement.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def measure(name: str, training: Training, folder: Path, saves: int, **options: 
     calls, stalls, windows, durable, slower = [], [], [], [], []
     for number in range(saves + 1):
         # The clock of a GPU drifts: what is usual is asked anew around every save.
-        base = statistics.median(training.steps(5 if training.accumulate > 1 else 9))
+        base = statistics.median(training.steps(3 if training.accumulate > 1 else 9))
         begun = time.perf_counter()
         saving = run.save(number, training.state)
         calls.append(time.perf_counter() - begun)
@@ -110,7 +110,7 @@ def measure(name: str, training: Training, folder: Path, saves: int, **options: 
             steps.append(training.step())
         steps += training.steps(1)
         result = saving.wait(progress=False)
-        base = statistics.median([base, *training.steps(4)])
+        base = statistics.median([base, *training.steps(2 if training.accumulate > 1 else 9)])
         durable.append(result.durable_seconds)
         if number:
             # The copy overlaps with the first steps; what comes later is only written.
@@ -150,6 +150,58 @@ def measure(name: str, training: Training, folder: Path, saves: int, **options: 
     shutil.rmtree(folder)
 
 
+def memory_bandwidth(threads: int) -> float:
+    """The bytes a second that so many threads move through memory, reading two arrays and writing one."""
+    len_bytes = 1 << 30
+    one, other, out = (torch.empty(len_bytes // 4) for _ in range(3))
+    one.fill_(1), other.fill_(2), out.fill_(3)
+    torch.set_num_threads(threads)
+    best = 0.0
+    for _ in range(5):
+        begun = time.perf_counter()
+        torch.add(one, other, out=out)
+        best = max(best, 3 * len_bytes / (time.perf_counter() - begun))
+    return best
+
+
+def measure_ema(training: Training, folder: Path, steps: int) -> None:
+    """Averages the master weights after every step."""
+    shutil.rmtree(folder, ignore_errors=True)
+    ema = cairn.Ema(decay=0.9999, include="model.*", source="optim.state.*.master")
+    run = cairn.Checkpointer(folder, ema=ema)
+    usual_step(training)
+    run.average(0, training.state)
+    training.steps(5)
+    without, with_ema, calls = [], [], []
+    for step in range(1, steps + 1):
+        without.append(training.step())
+        begun = time.perf_counter()
+        run.average(step, training.state)
+        calls.append(time.perf_counter() - begun)
+        with_ema.append(calls[-1] + training.step())
+    native: Any = run._averages.native  # type: ignore[union-attr]
+    native.wait()
+    timeline = json.loads(native.timeline())
+    spans = timeline["spans"]["average"]
+    seconds = (max(span[1] for span in spans) - min(span[0] for span in spans)) / 1e9
+    source = sum(span[2] for span in spans)
+    # Of each fp32 weight 4 bytes are read; of its average 8 are read and 8 are written.
+    traffic, ceiling = source * 5 / seconds, memory_bandwidth(4)
+    report(
+        "EMA of all parameters every step",
+        step_s=statistics.median(without),
+        step_with_s=statistics.median(with_ema),
+        extra_share=statistics.median(with_ema) / statistics.median(without) - 1,
+        call_ms_p50=statistics.median(calls) * 1e3,
+        update_s=seconds,
+        traffic_gbps=traffic / GB,
+        memory_gbps=ceiling / GB,
+        share_of_memory=traffic / ceiling,
+        lanes=lanes(timeline),
+    )
+    run.close()
+
+
 def measure_dcp(training: Training, folder: Path, saves: int) -> None:
     """The same with ``dcp.async_save`` and a pinned, asynchronous stager."""
     import torch.distributed as dist
@@ -184,7 +236,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--saves", type=int, default=20)
     parser.add_argument("--dcp-saves", type=int, default=2)
-    parser.add_argument("--only", default="image,scratch,ring,dcp")
+    parser.add_argument("--only", default="image,scratch,ring,ema,dcp")
     arguments = parser.parse_args()
     wanted = arguments.only.split(",")
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -199,6 +251,8 @@ def main() -> None:
         training.accumulate = 1
         measure("device scratch", training, folder, arguments.saves, scratch_bytes=14 << 30)
         training.accumulate = 6
+    if "ema" in wanted:
+        measure_ema(training, folder, 20)
     if "dcp" in wanted:
         measure_dcp(training, arguments.folder, arguments.dcp_saves)
 
