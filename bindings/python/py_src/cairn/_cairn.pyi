@@ -88,7 +88,7 @@ class Outline:
         cls,
         rank: int,
         tensors: Sequence[tuple[str, Spec, int, Sequence[int] | None]],
-        derived: Sequence[tuple[str, str, str]] = (),
+        derived: Sequence[tuple[str, str, str]] = ...,
     ) -> Outline: ...
 
 @final

@@ -267,6 +267,9 @@ class Checkpointer(Reading):
                 raise
             logger.exception("a save failed while another error was on its way")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a Checkpointer belongs to the process that made it: make another one there")
+
     def __repr__(self) -> str:
         return f"<Checkpointer {self._url!r}>"
 
