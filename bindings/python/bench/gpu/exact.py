@@ -1,6 +1,6 @@
 """Saves every 5 steps for 200 steps under a fast optimizer, and compares each checkpoint with a copy made at the same step, bit by bit.
 
-Run: ``python bench/gpu_exact.py FOLDER [--steps 200] [--every 5]``. Prints one line of JSON for each way to capture; exits with 1 if a
+Run: ``python bench/gpu/exact.py FOLDER [--steps 200] [--every 5]``. Prints one line of JSON for each way to capture; exits with 1 if a
 byte differs.
 """
 

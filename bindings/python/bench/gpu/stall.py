@@ -1,6 +1,6 @@
 """What saving costs a training loop on one GPU: ours in its three modes, and DCP's best settings beside it.
 
-Run: ``python bench/gpu_stall.py FOLDER [--saves 20] [--only image,scratch,ring,ema,dcp]``. Prints one line of JSON for each measurement.
+Run: ``python bench/gpu/stall.py FOLDER [--saves 20] [--only image,scratch,ring,ema,dcp]``. Prints one line of JSON for each measurement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import cairn
-from gpu import Training
+from training import Training
 
 GB = 1e9
 
