@@ -48,11 +48,11 @@ impl Averaging {
         };
         py.detach(|| {
             let mut inner = lock(&self.inner);
-            let Some(inner) = Arc::get_mut(&mut inner) else {
+            let averages = Arc::get_mut(&mut inner).and_then(|inner| inner.averages_mut());
+            let Some(averages) = averages else {
                 let message = "the averages are in use, so that nothing can be loaded into them";
                 return Err(raise("StateError", message, None, None));
             };
-            let averages = inner.averages_mut();
             let anew = averages
                 .resume(source.plain_values(), on_change)
                 .or_raise()?;
@@ -63,6 +63,13 @@ impl Averaging {
             source.fill(averages.targets().or_raise()?, &options)?;
             Ok(anew)
         })
+    }
+
+    /// Goes on with states of another outline, in which the averaged tensors are the same.
+    fn move_to(&self, outline: &Outline) -> PyResult<()> {
+        let moved = self.inner().moved(outline.inner()).or_raise()?;
+        *lock(&self.inner) = Arc::new(moved);
+        Ok(())
     }
 
     /// Waits until the state may change, as a save's fence.

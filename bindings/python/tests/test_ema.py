@@ -82,6 +82,21 @@ def test_every_step_that_counts_counts_once(tmp_path: Path) -> None:
     assert not run.average(6, state)
 
 
+def test_a_state_may_grow_beside_what_is_averaged(tmp_path: Path) -> None:
+    model, optimizer = network()
+    state = {"model": model, "optim": optimizer}
+    run = cairn.Checkpointer(tmp_path, ema=cairn.Ema(decay=0.5))
+    run.save(0, state).wait()  # the optimizer has no state yet
+    reference = Reference(0.5)
+    for step in range(1, 30):
+        train(model, optimizer)
+        run.average(step, state)
+        reference.update(model)
+        run.save(step, state)  # every update waits until the save before has its averages
+    run.close()
+    assert reference.agrees(run.open(29), "0.5")
+
+
 def test_master_weights_are_averaged_under_the_names_of_the_weights(tmp_path: Path) -> None:
     state = {"model": {"w": torch.ones(3, dtype=torch.bfloat16)}, "optim": {"w": {"master": torch.full((3,), 1.0001)}}}
     run = cairn.Checkpointer(tmp_path, ema=cairn.Ema(decay=0.5, include="model.*", source="optim.*.master"))

@@ -22,8 +22,18 @@ use std::sync::Arc;
 /// Ranks that hold the same tensor share its average: each averages what it would write of it.
 #[derive(Debug)]
 pub struct Averaging {
-    averages: Averages,
+    averages: Arc<Averages>,
     picture: Arc<Picture>,
+    /// Name of an average → name of its tensor.
+    of: BTreeMap<String, String>,
+    loans: Arc<Loans>,
+}
+
+/// Saves that the averages were promised to and that have not got them yet.
+#[derive(Debug, Default)]
+struct Loans {
+    open: Mutex<usize>,
+    settled: Condvar,
 }
 
 impl Averaging {
@@ -58,8 +68,38 @@ impl Averaging {
             averaged.pieces.push(item.piece.clone());
         }
         let averages = Averages::new(world.rank(), definitions, tensors.into_values().collect())?;
-        let picture = Arc::new(picture(&averages, outline, of)?);
-        Ok(Self { averages, picture })
+        Ok(Self {
+            picture: Arc::new(picture(&averages, outline, of)?),
+            averages: Arc::new(averages),
+            of: of.clone(),
+            loans: Arc::default(),
+        })
+    }
+
+    /// The same averages for states with another outline, in which their tensors are the same.
+    ///
+    /// # Errors
+    /// If one of them is missing, or is another.
+    pub fn moved(&self, outline: &Arc<Outline>) -> Result<Self, Error> {
+        let spec = |outline: &Outline, source: &str| {
+            let index = outline.find(source)?;
+            Some(outline.tensors[index].spec.clone())
+        };
+        for source in self.of.values() {
+            if spec(outline, source) != spec(&self.picture.outline, source) {
+                return Err(Error::State {
+                    name: source.clone(),
+                    reason: "is averaged, but is not what it was when its averages were made"
+                        .into(),
+                });
+            }
+        }
+        Ok(Self {
+            picture: Arc::new(picture(&self.averages, outline, &self.of)?),
+            averages: self.averages.clone(),
+            of: self.of.clone(),
+            loans: self.loans.clone(),
+        })
     }
 
     /// The averages themselves, to look at or to load.
@@ -67,9 +107,9 @@ impl Averaging {
         &self.averages
     }
 
-    /// The averages, to be loaded into.
-    pub fn averages_mut(&mut self) -> &mut Averages {
-        &mut self.averages
+    /// The averages, to be loaded into, unless somebody uses them.
+    pub fn averages_mut(&mut self) -> Option<&mut Averages> {
+        Arc::get_mut(&mut self.averages)
     }
 
     /// Adds the averages to a state as they will be when `update` is over: their memory is captured then.
@@ -91,6 +131,7 @@ impl Averaging {
         for (name, value) in self.averages.values(step) {
             state.value(&name, value);
         }
+        self.loans.begin();
         let averaging = self.clone();
         thread::spawn(move || averaging.keep(promises, update));
         Ok(())
@@ -107,11 +148,32 @@ impl Averaging {
             let memory = lent.as_ref().map_err(Clone::clone);
             promise.keep(memory.map(|lent| Memory::bytes(lent[&name].clone())));
         }
+        self.loans.end();
     }
 
     /// Whether they belong to states with this outline.
     pub fn fits(&self, outline: &Arc<Outline>) -> bool {
         Arc::ptr_eq(&self.picture.outline, outline) || self.picture.outline == *outline
+    }
+}
+
+impl Loans {
+    fn begin(&self) {
+        *lock(&self.open) += 1;
+    }
+
+    fn end(&self) {
+        *lock(&self.open) -= 1;
+        self.settled.notify_all();
+    }
+
+    /// Waits until every save has what it was promised: an update must not overtake it.
+    fn wait(&self) {
+        let mut open = lock(&self.open);
+        while *open > 0 {
+            let waited = self.settled.wait(open);
+            open = waited.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -242,6 +304,7 @@ fn absorb(
     recorder: &Recorder,
 ) -> Result<Vec<u32>, Error> {
     let averages = &averaging.averages;
+    averaging.loans.wait();
     let begun = averages.begin_update(step);
     let failure: Mutex<Option<Error>> = Mutex::new(begun.err());
     let chunks = Mutex::new(chunks);

@@ -43,7 +43,7 @@ class Checkpointer(Reading):
     """One rank's access to a run: saves in the background, opens and loads what is committed.
 
     >>> checkpointer = cairn.Checkpointer("runs/7b", keep=cairn.Keep(last=3, every=1000))
-    >>> checkpointer.save(step, {"model": model, "optim": optimizer})     # returns when the state is captured
+    >>> checkpointer.save(step, {"model": model, "optim": optimizer})     # in the background
     >>> checkpointer.load(into={"model": model, "optim": optimizer})      # newest good step, any layout
 
     Args:
@@ -142,7 +142,10 @@ class Checkpointer(Reading):
         derive: Mapping[str, str] | None = None,
         leave_out: Sequence[str] = (),
     ) -> Saving:
-        """Saves ``state`` as ``step``. Returns when it is captured and may change; the rest goes on in the background.
+        """Saves ``state`` as ``step``, in the background. Returns when tensors in host memory are captured and may change.
+
+        Tensors on a GPU are captured while it works on: optimizers in the state wait for that, on the device, before their next step;
+        see :meth:`fence` for whatever else changes them.
 
         ``state`` is a tree of dicts, lists and tuples with tensors, stateful objects and plain values. Every rank of the world
         saves the same steps in the same order, and no rank waits for another here.

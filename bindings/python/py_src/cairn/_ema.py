@@ -102,23 +102,21 @@ class Averages:
         self.resume_from: Any = None
 
     def of(self, outline: _cairn.Outline, parts: Mapping[str, Part], trainable: Iterable[str], rank: int, size: int) -> _cairn.Averaging:
-        """The averages for states with this outline; those of a checkpoint that was loaded before go on."""
-        if self.native is None or self._outline is not outline and not self._same(parts):
+        """The averages for states with this outline; those of a checkpoint that was loaded before go on.
+
+        Raises:
+            StateError: if one of the tensors is not what it was.
+        """
+        if self.native is None:
             self.native = self._made(outline, parts, trainable, rank, size)
+        elif self._outline is not outline:
+            self.native.move_to(outline)
         self._outline = outline
         return self.native
-
-    def _same(self, parts: Mapping[str, Part]) -> bool:
-        return self._parts == {name: part.spec for name, part in parts.items()}
 
     def _made(
         self, outline: _cairn.Outline, parts: Mapping[str, Part], trainable: Iterable[str], rank: int, size: int
     ) -> _cairn.Averaging:
-        if self.native is not None and self.resume_from is None:
-            raise StateError(
-                "the state has other tensors than the one its averages were made for",
-                hint="average and save states that are built alike; load a checkpoint to go on with another one",
-            )
         of: dict[str, str] = {}
         definitions = []
         for ema in self.emas:
@@ -129,7 +127,6 @@ class Averages:
         if self.resume_from is not None:
             native.resume(self.resume_from, any(ema.restart for ema in self.emas))
             self.resume_from = None
-        self._parts = {name: part.spec for name, part in parts.items()}
         return native
 
     def is_skipped(self) -> bool:

@@ -47,7 +47,7 @@ fn average_of(run: &Checkpointer, step: u64) -> Vec<f32> {
         &own(&["w"]),
     )
     .unwrap();
-    let averages = loaded.averages_mut();
+    let averages = loaded.averages_mut().unwrap();
     averages.resume(opened.values(), OnChange::Refuse).unwrap();
     let options = LoadOptions {
         strictness: Strictness::PARTIAL,
