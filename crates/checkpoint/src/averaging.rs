@@ -7,6 +7,7 @@ use crate::capture::{Copies, Fenced, Flow, Gate, Means, Picture};
 use crate::ema::{Averaged, Averages, Ema};
 use crate::image::Image;
 use crate::layout::{Layout, own_spec};
+use crate::outcome::Outcome;
 use crate::pool::Pool;
 use crate::state::{Outline, State};
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, Receiver, thread};
@@ -205,14 +206,8 @@ fn picture(
 pub struct Update {
     step: u64,
     gate: Arc<Gate>,
-    outcome: Arc<Outcome>,
+    outcome: Arc<Outcome<()>>,
     recorder: Recorder,
-}
-
-#[derive(Debug, Default)]
-struct Outcome {
-    result: Mutex<Option<Result<(), Arc<Error>>>>,
-    done: Condvar,
 }
 
 impl Update {
@@ -240,7 +235,7 @@ impl Update {
         let handle = update.clone();
         thread::spawn(move || {
             let done = flow.finish().and_then(|draining| draining.finish());
-            handle.finish(done.map(|_| ()));
+            handle.outcome.set(done.map(|_| ()));
         });
         Ok(Some(update))
     }
@@ -250,19 +245,12 @@ impl Update {
     /// # Errors
     /// Whatever stopped it. The averages are a mixture then, and have to be loaded again.
     pub fn wait(&self) -> Result<(), Arc<Error>> {
-        let mut result = self.lock();
-        loop {
-            if let Some(result) = result.as_ref() {
-                return result.clone();
-            }
-            let waited = self.outcome.done.wait(result);
-            result = waited.unwrap_or_else(PoisonError::into_inner);
-        }
+        self.outcome.wait()
     }
 
     /// Whether it is over, well or not.
     pub fn is_done(&self) -> bool {
-        self.lock().is_some()
+        self.outcome.is_set()
     }
 
     /// As [`Saving::fence`](crate::Saving::fence).
@@ -279,18 +267,6 @@ impl Update {
     /// Where its time went.
     pub fn timeline(&self) -> crate::Timeline {
         self.recorder.timeline()
-    }
-
-    fn finish(&self, result: Result<(), Error>) {
-        *self.lock() = Some(result.map_err(Arc::new));
-        self.outcome.done.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Result<(), Arc<Error>>>> {
-        self.outcome
-            .result
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

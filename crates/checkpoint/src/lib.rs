@@ -39,6 +39,7 @@ mod load;
 mod manifest;
 mod names;
 mod options;
+mod outcome;
 mod overlap;
 mod pace;
 mod part;

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::capture::{Fenced, Gate};
-use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::outcome::Outcome;
 use crate::timeline::{Lane, Recorder, Timeline};
 use cairn_device::Stream;
 use std::sync::Arc;
@@ -37,13 +37,6 @@ pub(crate) struct Progress {
     pub(crate) written: Arc<AtomicU64>,
 }
 
-#[derive(Debug, Default)]
-struct Outcome {
-    result: Mutex<Option<Result<SaveReport, Arc<Error>>>>,
-    done: Condvar,
-    seen: AtomicBool,
-}
-
 /// A save in the background. Dropping the handle does not stop it; its outcome is then reported by the next `save`.
 #[derive(Debug, Clone)]
 pub struct Saving {
@@ -53,7 +46,9 @@ pub struct Saving {
     progress: Arc<Progress>,
     gate: Arc<Gate>,
     recorder: Recorder,
-    outcome: Arc<Outcome>,
+    outcome: Arc<Outcome<SaveReport>>,
+    /// Whether somebody looked at a failure.
+    seen: Arc<AtomicBool>,
 }
 
 impl Saving {
@@ -72,6 +67,7 @@ impl Saving {
             gate,
             recorder,
             outcome: Arc::default(),
+            seen: Arc::default(),
         }
     }
 
@@ -138,9 +134,11 @@ impl Saving {
 
     /// Whether the step was passed over, because the save before was not done.
     pub fn is_skipped(&self) -> bool {
-        let result = self.lock();
-        let error = result.as_ref().and_then(|result| result.as_ref().err());
-        error.is_some_and(|error| matches!(**error, Error::Skipped { .. }))
+        let skipped = |error: Arc<Error>| matches!(*error, Error::Skipped { .. });
+        self.outcome
+            .get()
+            .and_then(Result::err)
+            .is_some_and(skipped)
     }
 
     /// Waits until the step is committed: every writer's bytes are durable and readers see them.
@@ -148,22 +146,18 @@ impl Saving {
     /// # Errors
     /// Whatever stopped this writer, or another one, or the commit. Nothing is committed then.
     pub fn wait(&self) -> Result<SaveReport, Arc<Error>> {
-        self.outcome.seen.store(true, Ordering::Relaxed);
+        self.seen.store(true, Ordering::Relaxed);
         self.peek()
     }
 
     /// Whether the save has ended, well or not.
     pub fn is_done(&self) -> bool {
-        self.lock().is_some()
+        self.outcome.is_set()
     }
 
     /// What the save did, if it has ended well. A failure stays unseen.
     pub fn outcome(&self) -> Option<SaveReport> {
-        let result = self.lock();
-        result
-            .as_ref()
-            .and_then(|result| result.as_ref().ok())
-            .cloned()
+        self.outcome.get().and_then(Result::ok)
     }
 
     /// The step being saved.
@@ -194,14 +188,7 @@ impl Saving {
 
     /// Waits for the end without counting as a look at it.
     pub(crate) fn peek(&self) -> Result<SaveReport, Arc<Error>> {
-        let mut result = self.lock();
-        loop {
-            if let Some(result) = result.as_ref() {
-                return result.clone();
-            }
-            let waited = self.outcome.done.wait(result);
-            result = waited.unwrap_or_else(PoisonError::into_inner);
-        }
+        self.outcome.wait()
     }
 
     /// The failure nobody has looked at yet, if there is one.
@@ -211,7 +198,7 @@ impl Saving {
             // Wanted, so nobody need look at it.
             return None;
         }
-        let seen = self.outcome.seen.swap(true, Ordering::Relaxed);
+        let seen = self.seen.swap(true, Ordering::Relaxed);
         (!seen).then_some(failure)
     }
 
@@ -224,12 +211,6 @@ impl Saving {
         } else if let Err(error) = &result {
             tracing::error!(step = self.step, error = %crate::commit::chain(error), "checkpoint not saved");
         }
-        *self.lock() = Some(result.map_err(Arc::new));
-        self.outcome.done.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Result<SaveReport, Arc<Error>>>> {
-        let result = self.outcome.result.lock();
-        result.unwrap_or_else(PoisonError::into_inner)
+        self.outcome.set(result);
     }
 }

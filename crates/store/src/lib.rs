@@ -23,7 +23,6 @@
 //! [`Local`] is a folder of a file system, [`Memory`] a map; [`open`] finds the store for an address.
 //! [`Exchange`] is no store: processes of one machine hand each other bytes there that need not last.
 
-mod background;
 mod buffer;
 mod coverage;
 mod error;
@@ -44,7 +43,6 @@ mod store;
 pub mod testing;
 mod url;
 
-pub use background::yield_to_others;
 pub use buffer::{ALIGNMENT, AlignedBuffer};
 pub use error::Error;
 pub use exchange::Exchange;
