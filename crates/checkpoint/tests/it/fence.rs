@@ -358,3 +358,38 @@ fn memory_is_made_ready_before_the_first_save_and_freed_on_demand() {
     run.release();
     assert_eq!(run.staging_bytes(), 0);
 }
+
+#[test]
+fn a_step_that_one_rank_skips_is_skipped_by_all() {
+    let store: Arc<dyn cairn_store::Store> = Arc::new(MemoryStore::new());
+    let options = Options {
+        overlap: Overlap::Skip,
+        ..Options::default()
+    };
+    let rank = |rank| {
+        let world = World::new(rank, 2, "skipping").unwrap();
+        Checkpointer::with_options(store.clone(), world, options.clone())
+    };
+    let spec = TensorSpec::parse(&Mesh::new([("dp", 2)]).unwrap(), "u8[4096]").unwrap();
+    let bytes = [7; 4096];
+    let save = |run: &Checkpointer, rank, step| {
+        let mut state = State::new(rank);
+        state.tensor("w", &spec, &bytes).unwrap();
+        run.save(step, &state, &SaveOptions::default()).unwrap()
+    };
+    let (first, second) = (rank(0), rank(1));
+    // Step 1 of rank 1 is not done before rank 0 has saved it, too.
+    let waiting = save(&second, 1, 1);
+    assert!(save(&second, 1, 2).is_skipped());
+    save(&first, 0, 1).wait().unwrap();
+    waiting.wait().unwrap();
+    let skipped = save(&first, 0, 2);
+    assert!(matches!(
+        *skipped.wait().unwrap_err(),
+        Error::Skipped { step: 2, .. }
+    ));
+    // It was wanted: the next save does not complain of it.
+    let last = [save(&first, 0, 3), save(&second, 1, 3)];
+    last.iter().for_each(|saving| drop(saving.wait().unwrap()));
+    assert_eq!(first.steps().unwrap(), [1, 3]);
+}
