@@ -30,10 +30,10 @@ pub struct Averaging {
     loans: Arc<Loans>,
 }
 
-/// Saves that the averages were promised to and that have not got them yet.
+/// Saves that the averages were promised to, counted, and those that have got them.
 #[derive(Debug, Default)]
 struct Loans {
-    open: Mutex<usize>,
+    counts: Mutex<(usize, usize)>,
     settled: Condvar,
 }
 
@@ -160,20 +160,26 @@ impl Averaging {
 
 impl Loans {
     fn begin(&self) {
-        *lock(&self.open) += 1;
+        lock(&self.counts).0 += 1;
     }
 
     fn end(&self) {
-        *lock(&self.open) -= 1;
+        lock(&self.counts).1 += 1;
         self.settled.notify_all();
     }
 
-    /// Waits until every save has what it was promised: an update must not overtake it.
-    fn wait(&self) {
-        let mut open = lock(&self.open);
-        while *open > 0 {
-            let waited = self.settled.wait(open);
-            open = waited.unwrap_or_else(PoisonError::into_inner);
+    /// How many were promised so far.
+    fn begun(&self) -> usize {
+        lock(&self.counts).0
+    }
+
+    /// Waits until so many saves have what they were promised: an update must not overtake those before it. Those after it wait for it
+    /// themselves.
+    fn wait(&self, begun: usize) {
+        let mut counts = lock(&self.counts);
+        while counts.1 < begun {
+            let waited = self.settled.wait(counts);
+            counts = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -229,8 +235,11 @@ impl Update {
             recorder: recorder.clone(),
         };
         let (shared, pool, threads) = (averaging.clone(), means.pool.clone(), means.mode.threads);
-        let sink =
-            Sink::start(move |chunks| absorb(&shared, step, chunks, &pool, threads, &recorder));
+        let promised = averaging.loans.begun();
+        let sink = Sink::start(move |chunks| {
+            shared.loans.wait(promised);
+            absorb(&shared, step, chunks, &pool, threads, &recorder)
+        });
         let flow = Flow::begin(averaging.picture.clone(), &state.memory, sink, means)?;
         let handle = update.clone();
         thread::spawn(move || {
@@ -280,7 +289,6 @@ fn absorb(
     recorder: &Recorder,
 ) -> Result<Vec<u32>, Error> {
     let averages = &averaging.averages;
-    averaging.loans.wait();
     let begun = averages.begin_update(step);
     let failure: Mutex<Option<Error>> = Mutex::new(begun.err());
     let chunks = Mutex::new(chunks);

@@ -118,6 +118,10 @@ impl Memory {
 
 /// Waits until nobody else has the memory.
 fn alone(mut memory: Bytes) -> BytesMut {
+    if memory.is_empty() {
+        // No bytes are everybody's.
+        return BytesMut::new();
+    }
     loop {
         match memory.try_into_mut() {
             Ok(memory) => return memory,

@@ -219,3 +219,30 @@ fn a_step_that_is_not_due_costs_nothing_and_other_states_are_refused() {
             .contains("`x` is to be averaged")
     );
 }
+
+/// A save is promised the averages of an update that has hardly begun: neither may wait for the other.
+#[test]
+fn updates_and_saves_in_quick_succession_do_not_wait_for_each_other() {
+    let run = run(Options::default());
+    let spec = spec("f32[4]");
+    let mut averaging: Option<Arc<Averaging>> = None;
+    for step in 1..=300_u64 {
+        let mut state = State::new(0);
+        let bytes = [0; 16];
+        state.tensor("w", &spec, &bytes).unwrap();
+        let averaging = averaging.get_or_insert_with(|| {
+            let made = Averaging::new(
+                &World::single(),
+                &state.outline(),
+                vec![Ema::exponential(0.5)],
+                &own(&["w"]),
+            );
+            Arc::new(made.unwrap())
+        });
+        let update = run.average(step, &state, averaging).unwrap();
+        averaging.add_to(&mut state, update).unwrap();
+        run.save(step, &state, &SaveOptions::default()).unwrap();
+    }
+    run.wait().unwrap();
+    assert_eq!(run.steps().unwrap().len(), 300);
+}
