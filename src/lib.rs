@@ -3,6 +3,8 @@
 pub use cairn_checkpoint as checkpoint;
 pub use cairn_device as device;
 pub use cairn_formats as formats;
+pub use cairn_merge as merge;
+pub use cairn_recipe as recipe;
 pub use cairn_reshard as reshard;
 pub use cairn_sharding as sharding;
 pub use cairn_store as store;

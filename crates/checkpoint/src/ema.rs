@@ -16,13 +16,12 @@
 //! to `f32` left out, and the plain value `ema/LABEL` holds the definition, the number of updates and the last step.
 
 mod averages;
-mod computed;
 mod definition;
 mod formula;
-mod kept;
 mod post_hoc;
 mod power;
 mod record;
+mod rounded;
 mod saved;
 mod segments;
 mod source;
@@ -30,12 +29,12 @@ mod source;
 mod tests;
 
 pub use averages::Averages;
-pub use computed::{Computed, MAX_COMPUTED_BUFFER_BYTES, SharedSource};
 pub use definition::{Ema, MAX_LABEL_BYTES, Profile, Start};
 pub use formula::{AverageStep, average_of, averaged};
 pub use post_hoc::{PostHoc, post_hoc};
 pub use power::{MAX_SIGMA, gamma_of_sigma};
 pub use record::{OnChange, Record, records};
+pub use rounded::MAX_COMPUTED_BUFFER_BYTES;
 pub use saved::View;
 pub use source::Averaged;
 

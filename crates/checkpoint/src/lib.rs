@@ -14,6 +14,7 @@
 //! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
 //! | delete old steps | [`retention`] |
 //! | average weights over steps | [`ema`] |
+//! | read tensors that are worked out on the way | [`Computed`], with a [`Formula`] |
 //! | not store what follows from other tensors | [`State::derive`], [`hold`] |
 //! | see where the time of a save went | [`Timeline`], [`Checkpoint::timelines`] |
 //!
@@ -28,6 +29,7 @@ mod checkpointer;
 mod checksum;
 mod clock;
 mod commit;
+mod computed;
 mod derived;
 pub mod ema;
 mod error;
@@ -79,6 +81,7 @@ pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};
 pub use clock::{duration_text, rfc3339};
 pub use commit::IfCommitted;
+pub use computed::{Computed, Formula, SharedSource, read_elements};
 pub use derived::{Claim, DERIVED_DTYPES, DERIVED_FROM, Derived, hold};
 pub use error::{Error, Skipped};
 pub use launch::Launch;
@@ -104,7 +107,7 @@ pub use save::SaveOptions;
 pub use save_plan::{PlannedWriter, SavePlan};
 pub use saving::{SaveReport, Saving};
 pub use scope::Scope;
-pub use source::{ModelSource, Source, SourceFile, StoredPiece, StoredTensor};
+pub use source::{Kept, ModelSource, Source, SourceFile, StoredPiece, StoredTensor};
 pub use state::{MAX_NAME_BYTES, Outline, State};
 pub use survey::{StepState, survey};
 pub use target::{Target, Wanted};

@@ -1,5 +1,6 @@
 //! Where tensors can be loaded from: a Cairn checkpoint, or a model in another format.
 
+mod kept;
 mod model;
 
 use crate::Error;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use kept::Kept;
 pub use model::ModelSource;
 
 /// A stored tensor's type and shape.

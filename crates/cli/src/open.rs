@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::printer::Printer;
-use cairn::checkpoint::ema::SharedSource;
+use cairn::checkpoint::SharedSource;
 use cairn::checkpoint::{
     Checkpoint, Checkpointer, Error as CheckpointError, ModelSource, Place, Source, World, find,
     parse_step_folder, split_path,

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::open::open_run;
-use cairn::checkpoint::ema::SharedSource;
+use cairn::checkpoint::SharedSource;
 use cairn::checkpoint::{Checkpoint, Checkpointer, Place, World, find};
 use serde_json::Value;
 use std::collections::BTreeMap;

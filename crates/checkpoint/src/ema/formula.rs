@@ -1,18 +1,15 @@
 //! The formulas: averages over stored steps, and stored averages in place of the weights.
 
-use super::computed::{Computed, Formula, SharedSource};
 use super::definition::Ema;
-use super::kept::Kept;
 use super::record::Record;
+use super::rounded::{Rounded, Values};
 use super::source::is_averaged;
 use super::{is_stored_average, rest_name, stored_name};
 use crate::Error;
-use crate::load::{LoadOptions, load};
-use crate::problems::Strictness;
+use crate::computed::{Computed, SharedSource, read_elements};
+use crate::source::Kept;
 use crate::source::{Source, StoredTensor};
-use crate::target::Target;
-use cairn_sharding::{Listed, Piece, Region, TensorSpec};
-use cairn_tensor::{Blend, DType, Running, absorb};
+use cairn_tensor::{Blend, Running, absorb};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,14 +38,14 @@ pub fn average_of(ema: &Ema, steps: Vec<AverageStep>) -> Result<Computed, Error>
     for step in &steps {
         step.check(&tensors)?;
     }
-    let formula = OverSteps {
+    let formula = Rounded(OverSteps {
         updates: steps.len() as u64,
         sources: steps
             .into_iter()
             .map(|step| Kept::new(step.source))
             .collect(),
         ema: ema.clone(),
-    };
+    });
     Ok(Computed::new(
         base,
         Arc::new(formula),
@@ -110,7 +107,7 @@ pub fn averaged(
     let tensors = term.tensors(source.as_ref());
     Ok(Computed::new(
         source,
-        Arc::new(Sum(vec![term])),
+        Arc::new(Rounded(Sum(vec![term]))),
         tensors,
         is_stored_average,
     ))
@@ -123,12 +120,12 @@ struct OverSteps {
     sources: Vec<Kept>,
 }
 
-impl Formula for OverSteps {
+impl Values for OverSteps {
     fn values(&self, name: &str, elements: Range<usize>, values: &mut [u8]) -> Result<(), Error> {
         let mut rounded = vec![0; 4 * elements.len()];
         let mut rest = vec![0; 4 * elements.len()];
         for (update, source) in (1..).zip(&self.sources) {
-            let (dtype, bytes) = load_elements(source, name, elements.clone())?;
+            let (dtype, bytes) = read_elements(source, name, elements.clone())?;
             let state = Running {
                 rounded: [&mut rounded],
                 rest: self.ema.exact.then_some([&mut rest]),
@@ -197,7 +194,7 @@ impl StoredAverage {
     fn add_to(&self, values: &mut [u8], name: &str, elements: Range<usize>) -> Result<(), Error> {
         let Ema { label, exact, .. } = &self.record.definition;
         let load = |name: String| {
-            load_elements(&self.source, &name, elements.clone()).map(|(_, bytes)| bytes)
+            read_elements(&self.source, &name, elements.clone()).map(|(_, bytes)| bytes)
         };
         let rounded = load(stored_name(label, name))?;
         let rest = exact.then(|| load(rest_name(label, name))).transpose()?;
@@ -206,7 +203,7 @@ impl StoredAverage {
     }
 }
 
-impl Formula for Sum {
+impl Values for Sum {
     fn values(&self, name: &str, elements: Range<usize>, values: &mut [u8]) -> Result<(), Error> {
         values.fill(0);
         let mut terms = self.0.iter();
@@ -223,38 +220,4 @@ fn add(values: &mut [u8], rounded: &[u8], rest: Option<&[u8]>, factor: f64) {
         let average = wide(&rounded[index]) + rest.map_or(0.0, |rest| wide(&rest[index]));
         *value = (f64::from_le_bytes(*value) + factor * average).to_le_bytes();
     }
-}
-
-/// Loads some elements of a tensor, in the type they are stored in.
-fn load_elements(
-    source: &dyn Source,
-    name: &str,
-    elements: Range<usize>,
-) -> Result<(DType, Vec<u8>), Error> {
-    let tensor = source.find(name).ok_or_else(|| Error::State {
-        name: name.to_string(),
-        reason: "is not in the checkpoint".into(),
-    })?;
-    let piece = Piece {
-        region: Region::whole(&tensor.shape),
-        flat: Some(elements.clone()),
-    };
-    let listed = Listed::new([(0, vec![piece])].into());
-    let spec = TensorSpec::new(tensor.dtype, tensor.shape, listed);
-    let spec = spec.map_err(|source| Error::Placement {
-        name: name.to_string(),
-        source,
-    })?;
-    let mut bytes = vec![0; tensor.dtype.bits() / 8 * elements.len()];
-    let options = LoadOptions {
-        strictness: Strictness::PARTIAL,
-        threads: 1,
-        ..LoadOptions::default()
-    };
-    load(
-        source,
-        vec![Target::new(name, &spec, 0, &mut bytes)?],
-        &options,
-    )?;
-    Ok((tensor.dtype, bytes))
 }

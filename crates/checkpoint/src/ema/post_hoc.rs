@@ -4,13 +4,14 @@
 //! the sum of these densities comes closest, in the sense of least squares, to the density that is wanted; the same factors then
 //! turn the stored averages into the wanted one (Karras et al., 2024).
 
-use super::computed::Computed;
 use super::definition::Profile;
 use super::formula::{AverageStep, StoredAverage, Sum};
 use super::is_stored_average;
 use super::power::gamma_of_sigma;
 use super::record::{Record, records};
+use super::rounded::Rounded;
 use crate::Error;
+use crate::computed::Computed;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +81,12 @@ pub fn post_hoc(
     {
         return Err(wrong("needs averages of the same tensors".into()));
     }
-    let source = Computed::new(base, Arc::new(Sum(sum)), tensors, is_stored_average);
+    let source = Computed::new(
+        base,
+        Arc::new(Rounded(Sum(sum))),
+        tensors,
+        is_stored_average,
+    );
     Ok(PostHoc {
         source,
         terms,

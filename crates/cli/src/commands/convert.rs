@@ -6,13 +6,11 @@ use crate::open::{Opened, open};
 use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
-use cairn::checkpoint::ema::{
-    MAX_COMPUTED_BUFFER_BYTES, SharedSource, averaged, is_stored_average,
-};
+use cairn::checkpoint::ema::{MAX_COMPUTED_BUFFER_BYTES, averaged, is_stored_average};
 use cairn::checkpoint::split_path;
 use cairn::checkpoint::{
-    DcpContents, MAX_LOAD_BUFFER_BYTES, Pattern, PlannedFile, RewriteOptions, Source, export_dcp,
-    export_hf, plan_dcp, plan_hf,
+    DcpContents, MAX_LOAD_BUFFER_BYTES, Pattern, PlannedFile, RewriteOptions, SharedSource, Source,
+    export_dcp, export_hf, plan_dcp, plan_hf,
 };
 use cairn::formats::dcp::METADATA_FILE;
 use cairn::formats::hf::{INDEX_FILE, SINGLE_FILE};

@@ -9,12 +9,11 @@ use crate::steps::{Named, open_steps};
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
 use cairn::checkpoint::ema::{
-    AverageStep, Computed, Ema, MAX_COMPUTED_BUFFER_BYTES, Start, average_of, is_stored_average,
-    post_hoc,
+    AverageStep, Ema, MAX_COMPUTED_BUFFER_BYTES, Start, average_of, is_stored_average, post_hoc,
 };
 use cairn::checkpoint::{
-    IfCommitted, Layout, MAX_LOAD_BUFFER_BYTES, NewCheckpoint, RewriteOptions, SaveOptions,
-    SavePlan, ShardRules, Source, export_hf, plan_hf, rewrite,
+    Computed, IfCommitted, Layout, MAX_LOAD_BUFFER_BYTES, NewCheckpoint, RewriteOptions,
+    SaveOptions, SavePlan, ShardRules, Source, export_hf, plan_hf, rewrite,
 };
 use cairn::sharding::Mesh;
 use cairn::store::{self, Store};

@@ -1,10 +1,13 @@
 //! A source of which some tensors are worked out while they are read.
 
 use crate::Error;
+use crate::load::{LoadOptions, load};
+use crate::problems::Strictness;
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
-use cairn_sharding::{Piece, Region};
+use crate::target::Target;
+use cairn_sharding::{Listed, Piece, Region, TensorSpec};
 use cairn_store::ObjectReader;
-use cairn_tensor::{DType, Overflow, cast, element_count};
+use cairn_tensor::{DType, element_count};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -13,21 +16,22 @@ use std::sync::Arc;
 /// A source that lives as long as whoever reads it.
 pub type SharedSource = Arc<dyn Source + Send>;
 
-/// The elements that are worked out at once.
-const STRETCH_ELEMENTS: usize = 1 << 20;
-
-/// The most memory that working out tensors takes beside a load's own: for each of its threads the values, the
-/// averages and the source of a stretch, and what is read.
-pub const MAX_COMPUTED_BUFFER_BYTES: usize =
-    4 * (3 * 8 * STRETCH_ELEMENTS + crate::pool::CHUNK_BYTES);
-
 /// How tensors are worked out.
-pub(super) trait Formula: Send + Sync {
-    /// Fills `values` with the elements `elements`, in row-major order, of the tensor `name`: little-endian `f64`.
-    fn values(&self, name: &str, elements: Range<usize>, values: &mut [u8]) -> Result<(), Error>;
+pub trait Formula: Send + Sync {
+    /// Fills `bytes` with the elements `elements`, in row-major order, of the tensor `name`, which is a `tensor`.
+    ///
+    /// # Errors
+    /// If what it needs cannot be read, or has no answer.
+    fn fill(
+        &self,
+        name: &str,
+        tensor: &StoredTensor,
+        elements: Range<usize>,
+        bytes: &mut [u8],
+    ) -> Result<(), Error>;
 }
 
-/// A source in which some tensors are averages; all others, and the side files, are those of another source.
+/// A source in which some tensors are worked out; all others, and the side files, are those of another source.
 ///
 /// What it computes it computes when asked, for the elements asked for, so that an export streams through little memory.
 pub struct Computed {
@@ -40,7 +44,7 @@ pub struct Computed {
 
 impl Computed {
     /// The source `base` with `tensors` worked out by `formula`, without the names that `is_hidden`.
-    pub(super) fn new(
+    pub fn new(
         base: SharedSource,
         formula: Arc<dyn Formula>,
         tensors: BTreeMap<String, StoredTensor>,
@@ -78,6 +82,43 @@ impl Computed {
         let by_name = |(known, _, _): &(String, String, StoredTensor)| known.as_str().cmp(name);
         self.tensors.binary_search_by(by_name).ok()
     }
+}
+
+/// Reads some elements of a tensor, in row-major order and the type they are stored in.
+///
+/// # Errors
+/// If there is no such tensor, or it cannot be read.
+pub fn read_elements(
+    source: &dyn Source,
+    name: &str,
+    elements: Range<usize>,
+) -> Result<(DType, Vec<u8>), Error> {
+    let tensor = source.find(name).ok_or_else(|| Error::State {
+        name: name.to_string(),
+        reason: "is not in the checkpoint".into(),
+    })?;
+    let piece = Piece {
+        region: Region::whole(&tensor.shape),
+        flat: Some(elements.clone()),
+    };
+    let listed = Listed::new([(0, vec![piece])].into());
+    let spec = TensorSpec::new(tensor.dtype, tensor.shape, listed);
+    let spec = spec.map_err(|source| Error::Placement {
+        name: name.to_string(),
+        source,
+    })?;
+    let mut bytes = vec![0; tensor.dtype.bits() / 8 * elements.len()];
+    let options = LoadOptions {
+        strictness: Strictness::PARTIAL,
+        threads: 1,
+        ..LoadOptions::default()
+    };
+    load(
+        source,
+        vec![Target::new(name, &spec, 0, &mut bytes)?],
+        &options,
+    )?;
+    Ok((tensor.dtype, bytes))
 }
 
 /// The imagined file of a computed tensor; the base counts its own files from 0 on.
@@ -133,7 +174,7 @@ impl Source for Computed {
         let reader = Box::new(Reader {
             formula: self.formula.clone(),
             name: name.clone(),
-            dtype: tensor.dtype,
+            tensor: tensor.clone(),
             len: len as u64,
         });
         Ok(Arc::new(SourceFile {
@@ -153,28 +194,18 @@ impl Source for Computed {
 struct Reader {
     formula: Arc<dyn Formula>,
     name: String,
-    dtype: DType,
+    tensor: StoredTensor,
     len: u64,
 }
 
 impl Reader {
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
-        let width = self.dtype.bits() / 8;
-        let mut first = usize::try_from(offset).expect("inside a tensor") / width;
-        let mut values = vec![0; 8 * STRETCH_ELEMENTS.min(buffer.len() / width)];
-        for part in buffer.chunks_mut(STRETCH_ELEMENTS * width) {
-            let count = part.len() / width;
-            let values = &mut values[..8 * count];
-            self.formula
-                .values(&self.name, first..first + count, values)?;
-            let rounded = cast(DType::F64, self.dtype, values, part, Overflow::Native);
-            rounded.map_err(|source| Error::Copy {
-                name: self.name.clone(),
-                source,
-            })?;
-            first += count;
-        }
-        Ok(())
+        let bits = self.tensor.dtype.bits();
+        let offset = usize::try_from(offset).expect("inside a tensor");
+        let first = offset * 8 / bits;
+        let elements = first..first + buffer.len() * 8 / bits;
+        self.formula
+            .fill(&self.name, &self.tensor, elements, buffer)
     }
 }
 

@@ -1,7 +1,7 @@
-//! A source whose files stay open between the many small loads of a formula.
+//! A source whose files stay open between many small loads.
 
-use super::computed::SharedSource;
 use crate::Error;
+use crate::computed::SharedSource;
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_sharding::Region;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,13 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The most files of one source kept open: an average over many steps has many sources.
 const MAX_OPEN_FILES: usize = 8;
 
-pub(super) struct Kept {
+/// A source that keeps the files it opened.
+pub struct Kept {
     source: SharedSource,
     open: Mutex<VecDeque<(usize, Arc<SourceFile>)>>,
 }
 
 impl Kept {
-    pub(super) fn new(source: SharedSource) -> Self {
+    /// Keeps the files of `source` open.
+    pub fn new(source: SharedSource) -> Self {
         let open = Mutex::default();
         Self { source, open }
     }
