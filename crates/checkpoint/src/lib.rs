@@ -98,7 +98,7 @@ pub use place::{Place, find, split as split_path};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{
-    DcpContents, ExportReport, NewCheckpoint, PlannedFile, RewriteOptions, RewriteReport,
+    Chosen, DcpContents, ExportReport, NewCheckpoint, PlannedFile, RewriteOptions, RewriteReport,
     export_dcp, export_hf, plan_dcp, plan_hf, rewrite,
 };
 pub use rules::{ShardRule, ShardRules, UnusedRule};

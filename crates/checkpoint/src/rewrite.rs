@@ -6,6 +6,7 @@
 
 mod cache;
 mod checkpoint;
+mod chosen;
 mod dcp;
 mod hf;
 mod output;
@@ -27,6 +28,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 
 pub use checkpoint::{NewCheckpoint, RewriteReport, rewrite};
+pub use chosen::Chosen;
 pub use dcp::{DcpContents, export_dcp, plan_dcp};
 pub use hf::{ExportReport, PlannedFile, export_hf, plan_hf};
 

@@ -1,14 +1,18 @@
 //! Every argument of the command, as types.
 
+mod convert;
 mod ema;
 mod plan;
 mod report;
+mod weights;
 mod write;
 
+pub(crate) use convert::{Convert, Format};
 pub(crate) use ema::{Ema, EmaFormat, EmaStart};
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use report::Report;
-pub(crate) use write::{Convert, Demo, Format, Layout, Prune, Reshard};
+pub(crate) use weights::Weights;
+pub(crate) use write::{Demo, Layout, Prune, Reshard};
 
 use crate::units::parse_percent;
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -13,6 +13,7 @@ mod prune;
 mod report;
 mod reshard;
 mod verify;
+mod weights;
 
 use crate::args::Command;
 use crate::error::{Error, Exit};

@@ -1,9 +1,9 @@
 //! Arguments of the verbs that write or delete.
 
+use super::Weights;
 use crate::units::{parse_age, parse_size};
-use cairn::checkpoint::Pattern;
 use cairn::sharding::Mesh;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::time::Duration;
 
 /// A target layout: a mesh, and how names are cut along it.
@@ -31,6 +31,8 @@ pub(crate) struct Reshard {
     pub(crate) target: String,
     #[command(flatten)]
     pub(crate) layout: Layout,
+    #[command(flatten)]
+    pub(crate) weights: Weights,
     /// The step to write; the source's, or 0 for a model, if not given
     #[arg(long)]
     pub(crate) step: Option<u64>,
@@ -38,50 +40,6 @@ pub(crate) struct Reshard {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     pub(crate) memory: u64,
     /// Put the result in the place of a step that is committed
-    #[arg(long)]
-    pub(crate) replace: bool,
-    /// Show what would be written, and write nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// A Hugging Face model folder
-    Hf,
-    /// A folder that `torch.distributed.checkpoint` loads
-    Dcp,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  cairn convert runs/7b hf-model --to hf
-  cairn convert runs/7b hf-model --to hf --keys 'model.*' --keys 'lm_head.*' --shard-size 2GB
-  cairn convert runs/7b hf-model --to hf --dry-run
-  cairn convert runs/7b hf-model --to hf --ema 0.9999
-  cairn convert runs/7b for-torch --to dcp")]
-pub(crate) struct Convert {
-    /// A run, a step, or a model or checkpoint of another tool
-    pub(crate) source: String,
-    /// The folder to write
-    pub(crate) target: String,
-    /// The format to write
-    #[arg(long, value_enum)]
-    pub(crate) to: Format,
-    /// Write this stored average in place of the weights
-    #[arg(long, value_name = "LABEL")]
-    pub(crate) ema: Option<String>,
-    /// The most data in one file; GB counts by 1000, G and GiB by 1024
-    #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = parse_size)]
-    pub(crate) shard_size: u64,
-    /// Only tensors whose names match; may be given several times
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) keys: Vec<Pattern>,
-    /// The most memory for data in flight
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
-    pub(crate) memory: u64,
-    /// Delete the model that is there and write this one
     #[arg(long)]
     pub(crate) replace: bool,
     /// Show what would be written, and write nothing

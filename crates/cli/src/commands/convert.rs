@@ -1,25 +1,22 @@
 //! `cairn convert`: whole tensors as a Hugging Face model, or as a folder that torch loads.
 
+use super::weights::{Values, Weights};
 use crate::args::{Convert, Format};
 use crate::error::{Error, Exit};
 use crate::open::{Opened, open};
 use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
-use cairn::checkpoint::ema::{MAX_COMPUTED_BUFFER_BYTES, averaged, is_stored_average};
 use cairn::checkpoint::split_path;
 use cairn::checkpoint::{
-    DcpContents, MAX_LOAD_BUFFER_BYTES, Pattern, PlannedFile, RewriteOptions, SharedSource, Source,
-    export_dcp, export_hf, plan_dcp, plan_hf,
+    DcpContents, Pattern, PlannedFile, RewriteOptions, export_dcp, export_hf, plan_dcp, plan_hf,
 };
 use cairn::formats::dcp::METADATA_FILE;
 use cairn::formats::hf::{INDEX_FILE, SINGLE_FILE};
 use cairn::formats::torch_zip::value_archive;
 use cairn::store::{self, Store};
 use serde::Serialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 #[derive(Debug, Serialize)]
@@ -46,20 +43,18 @@ pub(super) struct File {
     pub(super) len_bytes: u64,
 }
 
-type Values = BTreeMap<String, Value>;
-
 pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
     let start = Instant::now();
     let opened = open(&args.source, printer)?;
     let target = store::open(&args.target)?;
     let taken = refuse_taken(args, &opened, target.as_ref())?;
-    let (source, stored) = weights(args, opened)?;
-    let source = source.as_ref();
-    let mut names = chosen(source, &args.keys)?;
-    if args.to == Format::Hf && args.keys.is_empty() {
-        names.retain(|name| !is_stored_average(name));
+    let mut weights = Weights::choose(&args.weights, opened)?;
+    if args.to == Format::Hf && args.weights.keys.is_empty() {
+        weights.without_averages();
     }
-    let values = chosen_values(args.to, &stored);
+    let source = weights.source.as_ref();
+    let names = source.names();
+    let values = chosen_values(args.to, &weights.values);
     let contents = DcpContents {
         names: &names,
         values: &values,
@@ -69,7 +64,7 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
         Format::Hf => plan_hf(source, &names, args.shard_size)?,
         Format::Dcp => plan_dcp(source, contents)?,
     };
-    let report = Report::new(args, source, &stored, &contents, files)?;
+    let report = Report::new(args, &weights, &contents, files)?;
     if args.dry_run {
         printer.report(&report, || report.text(printer.paint()))?;
         return Ok(Exit::Done);
@@ -94,18 +89,6 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
         size(report.len_bytes)
     ));
     Ok(Exit::Done)
-}
-
-/// What is converted: everything as it is stored, or an average in place of the weights.
-fn weights(args: &Convert, opened: Opened) -> Result<(SharedSource, Values), Error> {
-    let mut values = opened.values().clone();
-    let source = opened.into_source();
-    let Some(label) = &args.ema else {
-        return Ok((source, values));
-    };
-    let source = averaged(source, &values, label)?;
-    values.retain(|name, _| !is_stored_average(name));
-    Ok((Arc::new(source), values))
 }
 
 /// The files of the model that is in the way, the index first; an error unless it is to be replaced.
@@ -157,43 +140,21 @@ fn chosen_values(format: Format, values: &Values) -> Values {
     }
 }
 
-/// The names that match any pattern, all if there is none. A tensor that has two names is written under both.
-pub(super) fn chosen<'a>(
-    source: &'a dyn Source,
-    patterns: &[Pattern],
-) -> Result<Vec<&'a str>, Error> {
-    let names = source.names();
-    for pattern in patterns {
-        if !names.iter().any(|name| pattern.matches(name)) {
-            return Err(Error::NoSuchNames {
-                pattern: pattern.to_string(),
-                near: pattern.nearest(names.iter().copied()).map(Into::into),
-            });
-        }
-    }
-    let wanted = |name: &&str| patterns.is_empty() || patterns.iter().any(|p| p.matches(name));
-    Ok(names.into_iter().filter(wanted).collect())
-}
-
 impl Report {
     fn new(
         args: &Convert,
-        source: &dyn Source,
-        values: &Values,
+        weights: &Weights,
         contents: &DcpContents,
         files: Vec<PlannedFile>,
     ) -> Result<Self, Error> {
-        let assets = source.assets()?.into_iter().map(|(name, _)| name);
-        let left_out = values
+        let assets = weights.source.assets()?.into_iter().map(|(name, _)| name);
+        let left_out = weights
+            .values
             .keys()
             .filter(|name| !contents.values.contains_key(*name));
-        let buffer_bytes = match &args.ema {
-            Some(_) => MAX_LOAD_BUFFER_BYTES + MAX_COMPUTED_BUFFER_BYTES,
-            None => MAX_LOAD_BUFFER_BYTES,
-        };
         Ok(Self {
             source: args.source.clone(),
-            ema: args.ema.clone(),
+            ema: args.weights.ema.clone(),
             target: args.target.clone(),
             format: match args.to {
                 Format::Hf => "hf",
@@ -203,9 +164,9 @@ impl Report {
             tensors: contents.names.len(),
             len_bytes: files.iter().map(|file| file.len_bytes).sum(),
             files: files.into_iter().map(File::from).collect(),
-            memory_bytes: args.memory + buffer_bytes as u64,
+            memory_bytes: args.memory + weights.buffer_bytes,
             assets: assets.collect(),
-            left_out_tensors: source.names().len() - contents.names.len(),
+            left_out_tensors: weights.left_out,
             left_out_values: left_out.cloned().collect(),
         })
     }

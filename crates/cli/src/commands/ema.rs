@@ -1,6 +1,7 @@
 //! `cairn ema`: the average of stored steps, as a model or a new step.
 
-use super::convert::{File, chosen, file_table, model_files};
+use super::convert::{File, file_table, model_files};
+use super::weights::chosen;
 use crate::args::{Ema as Args, EmaFormat, EmaStart};
 use crate::error::{Error, Exit};
 use crate::open::target_run;

@@ -2,6 +2,7 @@
 
 use super::layout::{RankFile, plan_save, planned_files, world};
 use super::plan::file_table;
+use super::weights::Weights;
 use crate::args::Reshard;
 use crate::error::{Error, Exit};
 use crate::open::{Opened, open, target_run};
@@ -9,12 +10,9 @@ use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
 use cairn::checkpoint::{
-    IfCommitted, MAX_LOAD_BUFFER_BYTES, NewCheckpoint, RewriteOptions, SaveOptions, SavePlan,
-    rewrite,
+    Checkpoint, IfCommitted, NewCheckpoint, RewriteOptions, SaveOptions, SavePlan, rewrite,
 };
-use cairn::sharding::TensorSpec;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 #[derive(Debug, Serialize)]
@@ -35,20 +33,38 @@ pub(crate) fn run(args: &Reshard, printer: &Printer) -> Result<Exit, Error> {
     let start = Instant::now();
     let opened = open(&args.source, printer)?;
     let target = target_run(&args.target)?;
-    let (specs, plan) = plan_save(opened.source(), &args.layout, printer)?;
-    let new = new_checkpoint(args, &opened, specs)?;
-    let report = Report::new(args, &new, &plan);
+    let mut save = carried(args, &opened);
+    let step = args.step.or(opened.checkpoint().map(Checkpoint::step));
+    let lost = rank_values(&opened)?;
+    let weights = Weights::choose(&args.weights, opened)?;
+    let source = weights.source.as_ref();
+    save.assets = source.assets()?.into_iter().collect();
+    let (tensors, plan) = plan_save(source, &args.layout, printer)?;
+    let new = NewCheckpoint {
+        step: step.unwrap_or(0),
+        world: world(&args.layout.mesh),
+        tensors,
+        aliases: source.aliases(),
+        values: weights.values.clone(),
+        save,
+    };
+    let report = Report::new(args, &weights, &new, &plan);
     if args.dry_run {
         printer.report(&report, || report.text(&plan, printer.paint()))?;
         return Ok(Exit::Done);
     }
-    warn_of_rank_values(&opened, printer)?;
+    if !lost.is_empty() {
+        printer.warn(&format!(
+            "values that each rank saved for itself are left out: {}",
+            lost.join(", ")
+        ));
+    }
     let options = RewriteOptions {
         memory_bytes: args.memory,
         ..RewriteOptions::default()
     };
     let bar = printer.progress("reshard", plan.len_bytes(), options.progress.clone());
-    rewrite(opened.source(), &target, &new, &options)?;
+    rewrite(source, &target, &new, &options)?;
     drop(bar);
     printer.report(&report, || report.text(&plan, printer.paint()))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -59,49 +75,30 @@ pub(crate) fn run(args: &Reshard, printer: &Printer) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// Everything of the source but its layout comes along.
-fn new_checkpoint(
-    args: &Reshard,
-    opened: &Opened,
-    tensors: BTreeMap<String, TensorSpec>,
-) -> Result<NewCheckpoint, Error> {
-    let manifest = opened.checkpoint().map(|checkpoint| checkpoint.manifest());
-    let step = args.step.or(manifest.map(|manifest| manifest.step));
-    Ok(NewCheckpoint {
-        step: step.unwrap_or(0),
-        world: world(&args.layout.mesh),
-        tensors,
-        aliases: opened.source().aliases(),
-        values: opened.values().clone(),
-        save: SaveOptions {
-            tags: manifest.map_or(Vec::new(), |manifest| manifest.tags.clone()),
-            if_committed: match args.replace {
-                true => IfCommitted::Replace,
-                false => IfCommitted::Refuse,
-            },
-            assets: opened.source().assets()?.into_iter().collect(),
+/// What comes along of the source but its tensors and values.
+fn carried(args: &Reshard, opened: &Opened) -> SaveOptions {
+    let manifest = opened.checkpoint().map(Checkpoint::manifest);
+    SaveOptions {
+        tags: manifest.map_or(Vec::new(), |manifest| manifest.tags.clone()),
+        if_committed: match args.replace {
+            true => IfCommitted::Replace,
+            false => IfCommitted::Refuse,
         },
-    })
+        ..SaveOptions::default()
+    }
 }
 
-/// What belongs to one rank of the old layout belongs to none of the new one.
-fn warn_of_rank_values(opened: &Opened, printer: &Printer) -> Result<(), Error> {
+/// The values that belong to one rank of the old layout, and so to none of the new one.
+fn rank_values(opened: &Opened) -> Result<Vec<String>, Error> {
     let Some(checkpoint) = opened.checkpoint() else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let values = checkpoint.rank_values(0)?.unwrap_or_default();
-    if !values.is_empty() {
-        let names: Vec<String> = values.keys().map(|name| format!("`{name}`")).collect();
-        let names = names.join(", ");
-        printer.warn(&format!(
-            "values that each rank saved for itself are left out: {names}"
-        ));
-    }
-    Ok(())
+    Ok(values.keys().map(|name| format!("`{name}`")).collect())
 }
 
 impl Report {
-    fn new(args: &Reshard, new: &NewCheckpoint, plan: &SavePlan) -> Self {
+    fn new(args: &Reshard, weights: &Weights, new: &NewCheckpoint, plan: &SavePlan) -> Self {
         Self {
             source: args.source.clone(),
             target: args.target.clone(),
@@ -111,7 +108,7 @@ impl Report {
             tensors: new.tensors.len(),
             files: plan.files(),
             len_bytes: plan.len_bytes(),
-            memory_bytes: args.memory + MAX_LOAD_BUFFER_BYTES as u64,
+            memory_bytes: args.memory + weights.buffer_bytes,
             ranks: planned_files(plan),
         }
     }
