@@ -47,6 +47,8 @@ pub struct SourceBox {
 }
 
 /// Something done to a box.
+///
+/// A further variant may come with a new operation; whoever executes steps must know them all.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// Dim `i` of the result is dim `permute[i]` of what was there.
@@ -55,6 +57,50 @@ pub enum Step {
     Reshape(Vec<usize>),
     /// The same values in another element type.
     Cast(DType),
-    /// Every element is this value: rows that pad a vocabulary.
+    /// Every element is this value: rows that pad a vocabulary. It is the only step of a piece without a source.
     Fill(f64),
+    /// Only these elements of what was there: where a box of the result is no box of what it is made of.
+    Slice(Region),
+    /// The same bytes as elements of another type: the last dim grows or shrinks with their size.
+    Reinterpret {
+        /// The type they had.
+        from: DType,
+        /// The type they are read as.
+        to: DType,
+    },
+    /// Elements times the scale of their block, computed and left in `F32`:
+    /// element `i` is multiplied by element `(i + phase) / block` of the scales, in each dim.
+    Dequant {
+        /// The scales, with as many dims as the box.
+        scales: Operand,
+        /// How many elements share a scale, in each dim.
+        block: Vec<usize>,
+        /// Where in its first block the box begins, in each dim.
+        phase: Vec<usize>,
+    },
+    /// Elements divided by the scale of their block (as [`Step::QuantScales`] gives it), computed in `F32` and rounded to `dtype`.
+    /// The box begins at a block.
+    Quant {
+        /// The type of the result.
+        dtype: DType,
+        /// How many elements share a scale, in each dim.
+        block: Vec<usize>,
+    },
+    /// The scale of each block, in `F32`: the greatest magnitude in it, divided by the greatest finite value of `dtype`;
+    /// one for a block of zeros. The box begins at a block.
+    QuantScales {
+        /// The type that the elements are quantised to.
+        dtype: DType,
+        /// How many elements share a scale, in each dim.
+        block: Vec<usize>,
+    },
+}
+
+/// A second tensor that a step needs: a box of a source, after steps of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operand {
+    /// What is read for it.
+    pub source: SourceBox,
+    /// What is done to that, in order.
+    pub steps: Vec<Step>,
 }

@@ -5,4 +5,4 @@
 
 mod compiled;
 
-pub use compiled::{Compiled, Piece, SourceBox, Step, Target};
+pub use compiled::{Compiled, Operand, Piece, SourceBox, Step, Target};
