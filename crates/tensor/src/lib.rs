@@ -12,6 +12,7 @@
 //! | change the element type | [`cast`] |
 //! | combine buffers element by element | [`reduce_into`], [`finish_average`] |
 //! | average many sources, one at a time | [`absorb`], [`Blend`] |
+//! | learn what values are like, and how two tensors differ | [`Summary`], [`Histogram`], [`Difference`] |
 //! | look at one element | [`read_f64`], [`format_element`] |
 //!
 //! ```
@@ -31,22 +32,28 @@ mod average;
 mod bands;
 mod blocks;
 mod cast;
+mod difference;
 mod dtype;
 mod element;
 mod error;
+mod histogram;
 mod minifloat;
 mod reduce;
 mod runs;
 mod shape;
 mod strided;
+mod summary;
 
 pub use average::{Blend, Running, Statistic, absorb};
 pub use bands::{BAND_BYTES, Bands};
 pub use cast::{Overflow, cast};
+pub use difference::{Difference, Tolerance};
 pub use dtype::DType;
 pub use element::{format_element, read_f64};
 pub use error::Error;
+pub use histogram::Histogram;
 pub use reduce::{ReduceOp, finish_average, reduce_into};
 pub use runs::{Loop, PARALLEL_THRESHOLD, Run, RunIter, Runs};
 pub use shape::{element_count, row_major_strides};
 pub use strided::Strided;
+pub use summary::Summary;
