@@ -134,6 +134,21 @@ impl Store for Local {
         listing::folders(&self.root, prefix)
     }
 
+    fn rename(&self, key: &str, to: &str, mode: PutMode) -> Result<(), Error> {
+        let (source, target) = (self.path(key)?, self.path(to)?);
+        if self.head(key)?.is_none() {
+            return Err(Error::NotFound {
+                key: key.to_owned(),
+            });
+        }
+        match folder::move_file(&self.root, &source, &target, mode) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(Error::AlreadyExists { key: to.to_owned() })
+            }
+            other => other.map_err(|error| Error::from_io(key, "rename", error)),
+        }
+    }
+
     fn delete(&self, key: &str) -> Result<(), Error> {
         let path = self.path(key)?;
         match std::fs::remove_file(&path).and_then(|()| folder::sync_parent(&path)) {

@@ -109,6 +109,24 @@ impl Store for Memory {
         Ok(folders.into_iter().map(str::to_owned).collect())
     }
 
+    fn rename(&self, key: &str, to: &str, mode: PutMode) -> Result<(), Error> {
+        key::check(key)?;
+        key::check(to)?;
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        if !objects.contains_key(key) {
+            return Err(Error::NotFound {
+                key: key.to_owned(),
+            });
+        }
+        if mode == PutMode::Create && objects.contains_key(to) {
+            return Err(Error::AlreadyExists { key: to.to_owned() });
+        }
+        if let Some(object) = objects.remove(key) {
+            objects.insert(to.to_owned(), object);
+        }
+        Ok(())
+    }
+
     fn delete(&self, key: &str) -> Result<(), Error> {
         key::check(key)?;
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);

@@ -118,6 +118,16 @@ pub trait Store: Send + Sync + Debug {
     /// Fails if the folder cannot be listed. A folder that does not exist is empty.
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error>;
 
+    /// Gives an object another key, durably.
+    ///
+    /// To every reader it is, at every moment, under one of the two keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if there is no object, [`Error::AlreadyExists`] if the mode is
+    /// [`PutMode::Create`] and the other key is taken.
+    fn rename(&self, key: &str, to: &str, mode: PutMode) -> Result<(), Error>;
+
     /// Removes an object, durably; removing one that does not exist succeeds.
     ///
     /// # Errors
@@ -143,7 +153,7 @@ pub trait Store: Send + Sync + Debug {
     fn available_bytes(&self) -> Result<Option<u64>, Error>;
 }
 
-/// What [`Store::put`] does when the key is taken.
+/// What [`Store::put`] and [`Store::rename`] do when the key is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutMode {
     /// Refuse. Of any number of racing creators exactly one wins.
@@ -248,6 +258,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error> {
         (**self).list_folders(prefix)
+    }
+
+    fn rename(&self, key: &str, to: &str, mode: PutMode) -> Result<(), Error> {
+        (**self).rename(key, to, mode)
     }
 
     fn delete(&self, key: &str) -> Result<(), Error> {

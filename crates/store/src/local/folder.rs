@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::{system, temp};
+use crate::PutMode;
 
 /// Makes `folder` and its missing parents, each durable in the one above.
 ///
@@ -23,6 +24,26 @@ pub(super) fn make(folder: &Path) -> io::Result<()> {
         },
         other => other.and_then(|()| sync_parent(folder)),
     }
+}
+
+/// Moves a file to its new place, durably, and removes the folders that are empty then.
+pub(super) fn move_file(
+    root: &Path,
+    source: &Path,
+    target: &Path,
+    mode: PutMode,
+) -> io::Result<()> {
+    let [left, entered] = [source, target].map(|path| path.parent().unwrap_or(root));
+    make(entered)?;
+    match mode {
+        PutMode::Create => system::rename_new(source, target)?,
+        PutMode::Replace => std::fs::rename(source, target)?,
+    }
+    // The new name first: a machine that dies in between must find one of the two.
+    sync_up(root, entered)?;
+    system::sync_folder(left)?;
+    remove_empty(root, left);
+    Ok(())
 }
 
 /// Makes the names in `folder`, and in the folders above it up to `root`, durable.

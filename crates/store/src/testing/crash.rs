@@ -22,7 +22,7 @@ pub struct CrashPlan {
 pub enum Effect {
     /// Nothing.
     None,
-    /// Half of the bytes of a `write_at`, and nothing of a `put`, `finish` or `delete`.
+    /// Half of the bytes of a `write_at`, and nothing of a `put`, `finish`, `rename` or `delete`.
     Half,
     /// All of it; only the answer is lost.
     Full,
@@ -61,7 +61,7 @@ impl CrashPlan {
 
 /// A store that dies at a chosen operation.
 ///
-/// Counted are `put`, `create`, `write_at`, `finish`, `delete` and `sweep`, by all threads together.
+/// Counted are `put`, `create`, `write_at`, `finish`, `rename`, `delete` and `sweep`, by all threads together.
 /// The one it dies at and everything after it, reads too, fails with [`Error::Crashed`]. What a new
 /// process would then find is in the store underneath:
 ///
@@ -275,6 +275,11 @@ impl<S: Store + 'static> Store for CrashStore<S> {
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let _alive = self.shared.alive()?;
         self.shared.inner.list_folders(prefix)
+    }
+
+    fn rename(&self, key: &str, to: &str, mode: PutMode) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.run(|| {}, || shared.inner.rename(key, to, mode))
     }
 
     fn delete(&self, key: &str) -> Result<(), Error> {

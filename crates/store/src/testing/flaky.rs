@@ -118,6 +118,11 @@ impl<S: Store> Store for FlakyStore<S> {
         self.rules.run(Operation::List, prefix, 0, list)
     }
 
+    fn rename(&self, key: &str, to: &str, mode: PutMode) -> Result<(), Error> {
+        let rename = |_: &[Fault]| self.inner.rename(key, to, mode);
+        self.rules.run(Operation::Rename, key, 0, rename)
+    }
+
     fn delete(&self, key: &str) -> Result<(), Error> {
         let delete = |_: &[Fault]| self.inner.delete(key);
         self.rules.run(Operation::Delete, key, 0, delete)

@@ -65,6 +65,7 @@ fn every_operation_can_fail() {
             Operation::Open,
             Operation::Read,
             Operation::List,
+            Operation::Rename,
             Operation::Delete,
             Operation::Sweep,
         ],
@@ -80,6 +81,8 @@ fn every_operation_can_fail() {
     assert!(reader.read_at(0, &mut [0]).is_err_and(failed));
     assert!(store.list("").is_err_and(failed));
     assert!(store.list_folders("").is_err_and(failed));
+    let renamed = store.rename("data", "other", PutMode::Create);
+    assert!(renamed.is_err_and(failed));
     assert!(store.delete("data").is_err_and(failed));
     assert!(store.sweep("").is_err_and(failed));
     assert_eq!(store.inner().list("").unwrap().len(), 1);

@@ -5,11 +5,13 @@ use std::time::{Duration, SystemTime};
 use super::{Check, SIZES, keys, pattern};
 use crate::{Error, MAX_KEY_BYTES, MAX_SEGMENT_BYTES, PutMode, Store};
 
-pub(super) const CHECKS: [Check; 7] = [
+pub(super) const CHECKS: [Check; 9] = [
     every_size_survives_put_and_get,
     a_missing_object_is_missing_to_every_call,
     create_refuses_a_taken_key,
     replace_and_delete_show_at_once,
+    an_object_keeps_its_bytes_under_another_key,
+    a_rename_replaces_only_on_request,
     an_open_reader_never_mixes_versions,
     odd_but_valid_keys_are_distinct_objects,
     invalid_keys_are_refused_by_every_call,
@@ -75,6 +77,33 @@ fn replace_and_delete_show_at_once(store: &dyn Store) {
     assert!(keys(store, "").is_empty());
     store.put("a/b", b"new", PutMode::Create).expect("put");
     assert_eq!(store.get("a/b").expect("get"), b"new");
+}
+
+fn an_object_keeps_its_bytes_under_another_key(store: &dyn Store) {
+    for (from, to) in [("a", "b"), ("b", "x/y/z"), ("x/y/z", "x/w"), ("x/w", "a")] {
+        if from == "a" {
+            store.put("a", b"bytes", PutMode::Create).expect("put");
+        }
+        store.rename(from, to, PutMode::Create).expect("rename");
+        assert_eq!(keys(store, ""), [to]);
+        assert_eq!(store.get(to).expect("get"), b"bytes");
+    }
+    let missing = store.rename("none", "b", PutMode::Replace);
+    assert!(matches!(missing, Err(Error::NotFound { key }) if key == "none"));
+    assert_eq!(keys(store, ""), ["a"]);
+}
+
+fn a_rename_replaces_only_on_request(store: &dyn Store) {
+    store.put("old", b"old", PutMode::Create).expect("put");
+    store.put("new/one", b"new", PutMode::Create).expect("put");
+    let taken = store.rename("new/one", "old", PutMode::Create);
+    assert!(matches!(taken, Err(Error::AlreadyExists { key }) if key == "old"));
+    assert_eq!(keys(store, ""), ["new/one", "old"]);
+    store
+        .rename("new/one", "old", PutMode::Replace)
+        .expect("rename");
+    assert_eq!(keys(store, ""), ["old"]);
+    assert_eq!(store.get("old").expect("get"), b"new");
 }
 
 fn an_open_reader_never_mixes_versions(store: &dyn Store) {
@@ -159,6 +188,8 @@ fn invalid_keys_are_refused_by_every_call(store: &dyn Store) {
         assert!(store.put(key, b"", PutMode::Create).is_err_and(refused));
         assert!(store.put(key, b"", PutMode::Replace).is_err_and(refused));
         assert!(store.create(key, 0).is_err_and(refused));
+        assert!(store.rename(key, "b", PutMode::Create).is_err_and(refused));
+        assert!(store.rename("b", key, PutMode::Create).is_err_and(refused));
         assert!(store.reader(key).is_err_and(refused));
         assert!(store.get(key).is_err_and(refused));
         assert!(store.get_prefix(key, 1).is_err_and(refused));

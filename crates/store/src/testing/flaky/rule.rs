@@ -32,6 +32,8 @@ pub enum Operation {
     Head,
     /// [`Store::list`] and [`Store::list_folders`]; the key is the prefix.
     List,
+    /// [`Store::rename`]; the key is the old one.
+    Rename,
     /// [`Store::delete`]
     Delete,
     /// [`Store::sweep`]; the key is the prefix.
@@ -182,6 +184,7 @@ fn failure(operation: Operation, key: &str, len: u64, errno: i32) -> Error {
         Operation::Read => "read",
         Operation::Head => "describe",
         Operation::List => "list",
+        Operation::Rename => "rename",
         Operation::Delete => "delete",
         Operation::Sweep => "sweep",
     };
