@@ -6,12 +6,13 @@
 //! | to | use |
 //! |---|---|
 //! | open a folder or file of any kind | [`open`], [`open_file`] → [`Model`] |
-//! | open one kind | [`hf`], [`torch_zip`], [`dcp`], [`megatron`], [`paddle`] |
+//! | open one kind | [`hf`], [`torch_zip`], [`dcp`], [`megatron`], [`deepspeed`], [`paddle`] |
 //! | parse and write the header of a safetensors file | [`safetensors`] |
 //! | read a pickle as inert records | [`pickle`] |
 //! | say plain Python values in JSON | [`plain`] |
 
 pub mod dcp;
+pub mod deepspeed;
 mod error;
 pub mod hf;
 pub mod megatron;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Everything a foreign file or folder holds, without its data.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
-    /// What it is, in a word: `hf`, `safetensors`, `torch`, `dcp`, `megatron`.
+    /// What it is, in a word: `hf`, `safetensors`, `torch`, `dcp`, `megatron`, `deepspeed`, `paddle`.
     pub format: &'static str,
     /// Data files with their lengths.
     pub files: Vec<DataFile>,

@@ -1,7 +1,7 @@
 //! Finds out what lies in a folder or file.
 
 use crate::model::Model;
-use crate::{Error, dcp, hf, megatron, paddle, torch_zip};
+use crate::{Error, dcp, deepspeed, hf, megatron, paddle, torch_zip};
 use cairn_store::Store;
 
 /// Opens what the folder that `store` is rooted at holds.
@@ -16,6 +16,14 @@ pub fn open(store: &dyn Store) -> Result<Model, Error> {
     }
     if megatron::is_iteration(&names) {
         return megatron::open_iteration(store, "");
+    }
+    if deepspeed::is_step(&names) {
+        return deepspeed::open_step(store, "");
+    }
+    // Trainers leave the model beside the state of DeepSpeed; whoever wants the latter opens its folder.
+    let has_model = names.iter().any(|name| name.ends_with(".safetensors"));
+    if let (false, Some(folder)) = (has_model, deepspeed::latest(store, &names)?) {
+        return deepspeed::open_step(store, &folder);
     }
     if dcp::is_folder(&names) {
         return dcp::open_folder(store, "");

@@ -25,7 +25,7 @@ use std::ops::Range;
 
 pub use dtypes::{dtype, torch_name};
 pub use encode::{Frame, tensor_frame, value_archive};
-pub(crate) use rebuild::sizes;
+pub(crate) use rebuild::{rebuilt, sizes};
 pub use rebuild::{Located, locate};
 
 pub(crate) use directory::Archive;

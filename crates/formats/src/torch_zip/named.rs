@@ -48,7 +48,8 @@ pub(super) fn add(
 }
 
 impl Located {
-    fn into_tensor(self, file: usize) -> Tensor {
+    /// The tensor that lies there, in the file number `file` of a model.
+    pub(crate) fn into_tensor(self, file: usize) -> Tensor {
         let piece = PieceAt {
             file,
             offset: self.offset,

@@ -28,7 +28,7 @@ pub(super) const MENTIONED: &[&str] = &[
 
 /// A tensor as its pickle describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rebuilt<'a> {
+pub(crate) struct Rebuilt<'a> {
     pub(super) dtype: DType,
     /// The key of the storage.
     pub(super) storage: &'a str,
@@ -64,7 +64,7 @@ pub fn locate(file: &str, reader: &dyn ObjectReader, range: Range<u64>) -> Resul
 }
 
 /// The tensor a node stands for; `None` if it is something else.
-pub(super) fn rebuilt<'a>(
+pub(crate) fn rebuilt<'a>(
     file: &str,
     node: Node<'a>,
     depth: usize,
@@ -181,7 +181,7 @@ fn pairs(place: Strided) -> Result<Strided, String> {
 
 impl Rebuilt<'_> {
     /// Finds the bytes, and checks that the storage has them.
-    pub(super) fn located(self, archive: &Archive) -> Result<Located, Error> {
+    pub(crate) fn located(self, archive: &Archive) -> Result<Located, Error> {
         let name = format!("data/{}", self.storage);
         let entry = archive.entry(&name).ok_or_else(|| {
             Error::damaged(archive.file, format!("its zip has no entry `{name}`"))
