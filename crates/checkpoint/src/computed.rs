@@ -1,15 +1,13 @@
 //! A source of which some tensors are worked out while they are read.
 
 use crate::Error;
-use crate::load::{LoadOptions, load};
-use crate::problems::Strictness;
+use crate::imagined::{FileNumber, imagined_file};
+use crate::load::load_known;
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use crate::target::Target;
 use cairn_sharding::{Listed, Piece, Region, TensorSpec};
-use cairn_store::ObjectReader;
-use cairn_tensor::{DType, element_count};
+use cairn_tensor::DType;
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -93,37 +91,46 @@ pub fn read_elements(
     name: &str,
     elements: Range<usize>,
 ) -> Result<(DType, Vec<u8>), Error> {
-    let tensor = source.find(name).ok_or_else(|| Error::State {
-        name: name.to_string(),
-        reason: "is not in the checkpoint".into(),
-    })?;
+    let tensor = source.find(name).ok_or_else(|| not_there(name))?;
     let piece = Piece {
         region: Region::whole(&tensor.shape),
-        flat: Some(elements.clone()),
+        flat: Some(elements),
     };
-    let listed = Listed::new([(0, vec![piece])].into());
-    let spec = TensorSpec::new(tensor.dtype, tensor.shape, listed);
+    let bytes = read_piece(source, name, &tensor, &piece)?;
+    Ok((tensor.dtype, bytes))
+}
+
+/// Reads a piece of `name`, which is a `tensor`, in row-major order.
+pub(crate) fn read_piece(
+    source: &dyn Source,
+    name: &str,
+    tensor: &StoredTensor,
+    piece: &Piece,
+) -> Result<Vec<u8>, Error> {
+    let len = tensor.dtype.len_bytes(piece.element_count());
+    let mut bytes = vec![0; len.ok_or_else(|| not_whole(name, piece))?];
+    let listed = Listed::new([(0, vec![piece.clone()])].into());
+    let spec = TensorSpec::new(tensor.dtype, tensor.shape.clone(), listed);
     let spec = spec.map_err(|source| Error::Placement {
         name: name.to_string(),
         source,
     })?;
-    let mut bytes = vec![0; tensor.dtype.bits() / 8 * elements.len()];
-    let options = LoadOptions {
-        strictness: Strictness::PARTIAL,
-        threads: 1,
-        ..LoadOptions::default()
-    };
-    load(
-        source,
-        vec![Target::new(name, &spec, 0, &mut bytes)?],
-        &options,
-    )?;
-    Ok((tensor.dtype, bytes))
+    load_known(source, vec![Target::new(name, &spec, 0, &mut bytes)?])?;
+    Ok(bytes)
 }
 
-/// The imagined file of a computed tensor; the base counts its own files from 0 on.
-fn file_of(index: usize) -> usize {
-    usize::MAX - index
+pub(crate) fn not_there(name: &str) -> Error {
+    Error::State {
+        name: name.to_string(),
+        reason: "is not in the checkpoint".into(),
+    }
+}
+
+fn not_whole(name: &str, piece: &Piece) -> Error {
+    Error::State {
+        name: name.to_string(),
+        reason: format!("cannot be read in part: its elements `{piece}` do not fill whole bytes"),
+    }
 }
 
 impl Source for Computed {
@@ -149,12 +156,20 @@ impl Source for Computed {
         }
     }
 
+    fn keeps(&self, name: &str) -> bool {
+        self.base.keeps(name)
+    }
+
     fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
         let Some(index) = self.index(name) else {
-            return self.base.pieces(name, region);
+            let mut pieces = self.base.pieces(name, region)?;
+            for piece in &mut pieces {
+                piece.file = FileNumber::Base(piece.file).encode();
+            }
+            return Ok(pieces);
         };
         Ok(vec![StoredPiece {
-            file: file_of(index),
+            file: FileNumber::Imagined(index).encode(),
             offset: 0,
             piece: Piece::whole(Region::whole(&self.tensors[index].2.shape)),
             strides: None,
@@ -162,65 +177,18 @@ impl Source for Computed {
     }
 
     fn open_file(&self, file: usize) -> Result<Arc<SourceFile>, Error> {
-        let Some((_, name, tensor)) = self.tensors.get(usize::MAX - file) else {
-            return self.base.open_file(file);
+        let index = match FileNumber::decode(file) {
+            FileNumber::Base(file) => return self.base.open_file(file),
+            FileNumber::Imagined(index) => index,
         };
-        let count = element_count(&tensor.shape);
-        let len = count.and_then(|count| tensor.dtype.len_bytes(count));
-        let len = len.ok_or_else(|| Error::State {
-            name: name.clone(),
-            reason: "is larger than the address space".into(),
-        })?;
-        let reader = Box::new(Reader {
-            formula: self.formula.clone(),
-            name: name.clone(),
-            tensor: tensor.clone(),
-            len: len as u64,
-        });
-        Ok(Arc::new(SourceFile {
-            key: name.clone(),
-            reader,
-            data_start: 0,
-            crcs: None,
-        }))
+        let (_, name, tensor) = &self.tensors[index];
+        let (formula, of) = (self.formula.clone(), (name.clone(), tensor.clone()));
+        imagined_file(name, tensor, move |elements, bytes| {
+            formula.fill(&of.0, &of.1, elements, bytes)
+        })
     }
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.base.assets()
-    }
-}
-
-/// The bytes of a computed tensor.
-struct Reader {
-    formula: Arc<dyn Formula>,
-    name: String,
-    tensor: StoredTensor,
-    len: u64,
-}
-
-impl Reader {
-    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
-        let bits = self.tensor.dtype.bits();
-        let offset = usize::try_from(offset).expect("inside a tensor");
-        let first = offset * 8 / bits;
-        let elements = first..first + buffer.len() * 8 / bits;
-        self.formula
-            .fill(&self.name, &self.tensor, elements, buffer)
-    }
-}
-
-impl ObjectReader for Reader {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), cairn_store::Error> {
-        self.fill(offset, buffer)
-            .map_err(|error| cairn_store::Error::Io {
-                key: self.name.clone(),
-                operation: "work out",
-                // Whoever gives the failure a context finds the error itself in here.
-                source: io::Error::other(error),
-            })
     }
 }

@@ -15,6 +15,7 @@
 //! | delete old steps | [`retention`] |
 //! | average weights over steps | [`ema`] |
 //! | read tensors that are worked out on the way | [`Computed`], with a [`Formula`] |
+//! | read tensors as a recipe makes them | [`Transformed`], [`recast`] |
 //! | not store what follows from other tensors | [`State::derive`], [`hold`] |
 //! | see where the time of a save went | [`Timeline`], [`Checkpoint::timelines`] |
 //!
@@ -35,6 +36,7 @@ pub mod ema;
 mod error;
 mod hf_index;
 mod image;
+mod imagined;
 mod launch;
 mod layout;
 mod load;
@@ -69,6 +71,7 @@ mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod timeline;
+mod transform;
 mod verify;
 mod world;
 mod writer;
@@ -112,5 +115,6 @@ pub use state::{MAX_NAME_BYTES, Outline, State};
 pub use survey::{StepState, survey};
 pub use target::{Target, Wanted};
 pub use timeline::Timeline;
+pub use transform::{Transformed, recast};
 pub use verify::{Unfinished, VerifyReport, finish, unfinished, verify};
 pub use world::World;

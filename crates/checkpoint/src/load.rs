@@ -116,6 +116,17 @@ fn load_alone(
     })
 }
 
+/// Loads tensors that are known to be in `source` as they are asked for, on one thread.
+pub(crate) fn load_known(source: &dyn Source, targets: Vec<Target>) -> Result<(), Error> {
+    let (wanted, memory): (Vec<Wanted>, Vec<&mut [u8]>) = targets
+        .into_iter()
+        .map(|target| (target.wanted, target.bytes))
+        .unzip();
+    let options = LoadOptions::default();
+    let plan = LoadPlan::of_known(source, &wanted)?;
+    run(&plan, &Filling::new(&wanted, memory, &options), 1)
+}
+
 fn run(plan: &LoadPlan, filling: &Filling, threads: usize) -> Result<(), Error> {
     let chunks = |file| chunks_of(file).map(|view| (view.1.len, view));
     let work: Vec<(usize, View)> = plan.files.iter().flat_map(chunks).collect();

@@ -135,6 +135,20 @@ impl LoadPlan {
         strictness: &Strictness,
     ) -> Result<Self, Error> {
         let problems = compare(source, wanted, strictness)?;
+        Self::without(problems, source, wanted)
+    }
+
+    /// Plans how to load every part of `wanted`, which are known to be in `source` as they are asked for.
+    pub(crate) fn of_known(source: &dyn Source, wanted: &[Wanted]) -> Result<Self, Error> {
+        Self::without(KeyProblems::default(), source, wanted)
+    }
+
+    /// Plans how to load what has no `problems`.
+    fn without(
+        problems: KeyProblems,
+        source: &dyn Source,
+        wanted: &[Wanted],
+    ) -> Result<Self, Error> {
         let usable = problems.usable(wanted);
         let routes = Routes::new(source, usable.map(|target| (target, &wanted[target])))?;
         let files = open_files(source, routes.by_file)?;
@@ -183,6 +197,10 @@ fn differences(source: &dyn Source, wanted: &[Wanted]) -> KeyProblems {
     let mut seen = HashSet::new();
     for want in wanted.iter().filter(|want| seen.insert(want.name.as_str())) {
         let Some(stored) = source.find(&want.name) else {
+            if source.keeps(&want.name) {
+                problems.kept.push(want.name.clone());
+                continue;
+            }
             problems.missing.push(Missing {
                 name: want.name.clone(),
                 near: None,
@@ -221,7 +239,8 @@ impl KeyProblems {
             .mismatched
             .iter()
             .map(|mismatch| mismatch.name.as_str());
-        missing.chain(mismatched).collect()
+        let kept = self.kept.iter().map(String::as_str);
+        missing.chain(mismatched).chain(kept).collect()
     }
 }
 

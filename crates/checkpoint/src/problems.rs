@@ -73,6 +73,8 @@ pub struct KeyProblems {
     pub unexpected: Vec<String>,
     /// On both sides, but different.
     pub mismatched: Vec<Mismatch>,
+    /// Wanted, and left as they are: nothing is stored of them on purpose. This is no problem to anybody.
+    pub kept: Vec<String>,
 }
 
 /// How many missing names get a suggestion: beyond that it is not a typing error.

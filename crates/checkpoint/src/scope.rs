@@ -45,6 +45,10 @@ impl Source for Scope<'_> {
         self.source.find(name).filter(|_| self.contains(name))
     }
 
+    fn keeps(&self, name: &str) -> bool {
+        self.contains(name) && self.source.keeps(name)
+    }
+
     fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
         self.source.pieces(name, region)
     }

@@ -71,6 +71,12 @@ pub trait Source: Sync {
     /// The tensor called `name`.
     fn find(&self, name: &str) -> Option<StoredTensor>;
 
+    /// Whether nothing is stored of `name` on purpose: whoever wants it keeps the value they have.
+    fn keeps(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
+
     /// The stored pieces of `name` that meet `region`; together they cover it.
     ///
     /// # Errors

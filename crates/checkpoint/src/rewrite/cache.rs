@@ -72,6 +72,10 @@ impl Source for Cached<'_> {
         self.source.find(name)
     }
 
+    fn keeps(&self, name: &str) -> bool {
+        self.source.keeps(name)
+    }
+
     fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
         match lock(&self.known).get(name) {
             Some(known) => {

@@ -37,6 +37,10 @@ impl Source for Kept {
         self.source.find(name)
     }
 
+    fn keeps(&self, name: &str) -> bool {
+        self.source.keeps(name)
+    }
+
     fn pieces(&self, name: &str, region: &Region) -> Result<Vec<StoredPiece>, Error> {
         self.source.pieces(name, region)
     }

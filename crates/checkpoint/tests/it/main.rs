@@ -22,3 +22,4 @@ mod roundtrip;
 mod scope;
 mod timeline;
 mod together;
+mod transform;
