@@ -1,8 +1,10 @@
 //! What a program comes to: where each element of each target is from.
 
+use crate::dtype;
 use cairn_sharding::Region;
 use cairn_tensor::DType;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A program compiled against the tensors it will find.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -103,4 +105,22 @@ pub struct Operand {
     pub source: SourceBox,
     /// What is done to that, in order.
     pub steps: Vec<Step>,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Permute(order) => write!(f, "permute {order:?}"),
+            Step::Reshape(shape) => write!(f, "reshape {shape:?}"),
+            Step::Cast(to) => write!(f, "cast {}", dtype::name(*to)),
+            Step::Fill(value) => write!(f, "fill {value}"),
+            Step::Slice(region) => write!(f, "slice {region}"),
+            Step::Reinterpret { to, .. } => write!(f, "reinterpret {}", dtype::name(*to)),
+            Step::Dequant { scales, block, .. } => {
+                write!(f, "dequant {block:?} by {}", scales.source.name)
+            }
+            Step::Quant { dtype, block } => write!(f, "quant {} {block:?}", dtype::name(*dtype)),
+            Step::QuantScales { block, .. } => write!(f, "scales of {block:?}"),
+        }
+    }
 }
