@@ -3,6 +3,7 @@
 mod convert;
 mod ema;
 mod plan;
+mod recipe;
 mod report;
 mod weights;
 mod write;
@@ -10,6 +11,7 @@ mod write;
 pub(crate) use convert::{Convert, Format};
 pub(crate) use ema::{Ema, EmaFormat, EmaStart};
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
+pub(crate) use recipe::{Recipe, RecipeExplain};
 pub(crate) use report::Report;
 pub(crate) use weights::Weights;
 pub(crate) use write::{Demo, Layout, Prune, Reshard};
@@ -93,6 +95,9 @@ pub(crate) enum Command {
     /// Show what a save, a load or a move would do
     #[command(subcommand)]
     Plan(Plan),
+    /// Show what a recipe makes of the tensors of a checkpoint
+    #[command(subcommand)]
+    Recipe(Recipe),
     /// Print values of a tensor, reading only their bytes
     Cat(Cat),
     /// Show where the time of saves went

@@ -10,6 +10,7 @@ mod layout;
 mod ls;
 mod plan;
 mod prune;
+mod recipe;
 mod report;
 mod reshard;
 mod verify;
@@ -29,6 +30,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Convert(args) => convert::run(args, printer),
         Command::Ema(args) => ema::run(args, printer),
         Command::Plan(args) => plan::run(args, printer),
+        Command::Recipe(args) => recipe::run(args, printer),
         Command::Cat(args) => cat::run(args, printer),
         Command::Report(args) => report::run(args, printer),
         Command::Prune(args) => prune::run(args, printer),

@@ -2,7 +2,7 @@
 
 use cairn::checkpoint::Error as CheckpointError;
 use cairn::formats::Error as FormatError;
-use cairn::{checkpoint, formats, reshard, sharding, store, tensor};
+use cairn::{checkpoint, formats, recipe, reshard, sharding, store, tensor};
 use std::sync::Arc;
 
 /// How a command ends.
@@ -29,6 +29,8 @@ pub(crate) enum Error {
     Checkpoint(#[from] checkpoint::Error),
     #[error(transparent)]
     Format(#[from] formats::Error),
+    #[error("{}", traced(.0))]
+    Recipe(#[from] recipe::Error),
     #[error(transparent)]
     Reshard(#[from] reshard::Error),
     #[error(transparent)]
@@ -108,6 +110,7 @@ impl Error {
             }
             Error::Checkpoint(error) => return error.hint(),
             Error::Format(error) => return error.hint(),
+            Error::Recipe(error) => return error.hint(),
             Error::Reshard(error) => return error.hint(),
             Error::Sharding(error) => return error.hint(),
             Error::Store(error)
@@ -156,6 +159,7 @@ impl Error {
             Error::TargetTaken { .. } | Error::SamePlace { .. } | Error::NotConfirmed { .. } => {
                 Exit::Differs
             }
+            Error::Recipe(_) => Exit::Differs,
             Error::Format(error) => exit_of_format(error),
             Error::Checkpoint(error) => exit_of(error),
             _ => Exit::Failed,
@@ -184,6 +188,16 @@ fn exit_of_format(error: &FormatError) -> Exit {
         FormatError::Global { .. } => Exit::Differs,
         _ => Exit::Failed,
     }
+}
+
+/// The message, and under it the statement at fault.
+fn traced(error: &recipe::Error) -> String {
+    let mut text = error.to_string();
+    for line in error.trace().lines() {
+        text.push_str("\n  ");
+        text.push_str(line);
+    }
+    text
 }
 
 fn no_timelines(path: &str, step: Option<u64>) -> String {

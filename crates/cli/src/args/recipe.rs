@@ -1,0 +1,34 @@
+//! Arguments of `cairn recipe`.
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Recipe {
+    /// Show where each tensor that a recipe makes comes from
+    Explain(RecipeExplain),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A recipe is a text with one statement on a line, or JSON with `statements`. docs/guide/recipes.md
+describes the language, and the JSON that comes with its own `sources` and `targets`.
+
+Exit code 1: the recipe is wrong, or does not fit the tensors.
+
+Examples:
+  cairn recipe explain fuse.recipe --sources hf-model
+  cairn recipe explain fuse.recipe --sources runs/7b --targets hf-model --reverse
+  cairn recipe explain program.json --json")]
+pub(crate) struct RecipeExplain {
+    /// The recipe: a text or JSON file
+    pub(crate) program: String,
+    /// A checkpoint or model whose tensors are the sources
+    #[arg(long, value_name = "PATH")]
+    pub(crate) sources: Option<String>,
+    /// A checkpoint or model whose names, shapes and types are wanted
+    #[arg(long, value_name = "PATH")]
+    pub(crate) targets: Option<String>,
+    /// Run it from right to left
+    #[arg(long)]
+    pub(crate) reverse: bool,
+}
