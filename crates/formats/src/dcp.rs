@@ -134,7 +134,7 @@ impl Files {
                 let known = (model.files.len(), len_bytes);
                 files.known.insert(item.file.clone(), known);
                 files.keys.push(key.clone());
-                model.files.push(DataFile { key, len_bytes });
+                model.files.push(DataFile::plain(&key, len_bytes));
             }
             files.check(item)?;
         }

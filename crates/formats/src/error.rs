@@ -110,7 +110,7 @@ impl Error {
                 "delete the index to use the files as they are, or fetch the folder again".into(),
             ),
             Error::NotAModel { .. } => Some(
-                "looked for `model.safetensors.index.json`, `model.safetensors`, other `.safetensors` files, `pytorch_model.bin`, `.metadata` and `.distcp` files of torch, `latest_checkpointed_iteration.txt` of Megatron, and `latest` and `_model_states.pt` files of DeepSpeed; single files are `.safetensors`, `.pt`, `.pth`, `.bin` or `.ckpt`".into(),
+                "looked for `model.safetensors.index.json`, `model.safetensors`, other `.safetensors` files, `pytorch_model.bin`, `.metadata` and `.distcp` files of torch, `latest_checkpointed_iteration.txt` of Megatron, `latest` and `_model_states.pt` files of DeepSpeed, and `_METADATA` of Orbax; single files are `.safetensors`, `.pt`, `.pth`, `.bin` or `.ckpt`".into(),
             ),
             Error::Store(error) => error.hint(),
         }

@@ -5,7 +5,7 @@
 
 use crate::model::{DataFile, Encoding, Model, PieceAt, Tensor};
 use crate::safetensors::{Entry, Header};
-use crate::{Error, safetensors, torch_zip};
+use crate::{Error, numbered, safetensors, torch_zip};
 use cairn_sharding::{Piece, Region};
 use cairn_store::{ObjectMeta, Store};
 use serde::Deserialize;
@@ -75,6 +75,7 @@ fn open_names(store: &dyn Store, names: &[&str]) -> Result<Model, Error> {
     let safetensors = |name: &&&str| name.ends_with(".safetensors");
     let files: Vec<&str> = names.iter().filter(safetensors).copied().collect();
     if !files.is_empty() {
+        numbered::check_complete(&store.url(), &files)?;
         return open_files(store, &files);
     }
     let open_torch =
@@ -107,10 +108,7 @@ fn add_file(store: &dyn Store, key: &str, model: &mut Model) -> Result<(), Error
     let header = safetensors::read(store, key)?;
     let shards = shards(key, &header)?;
     let file = model.files.len();
-    model.files.push(DataFile {
-        key: key.to_string(),
-        len_bytes: header.file_len(),
-    });
+    model.files.push(DataFile::plain(key, header.file_len()));
     for entry in header.entries {
         let offset = header.data_start + entry.begin;
         let shard = shards.as_ref().and_then(|shards| shards.get(&entry.name));

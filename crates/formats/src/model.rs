@@ -4,11 +4,12 @@ use cairn_sharding::{Piece, Region};
 use cairn_tensor::DType;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Everything a foreign file or folder holds, without its data.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
-    /// What it is, in a word: `hf`, `safetensors`, `torch`, `dcp`, `megatron`, `deepspeed`, `paddle`.
+    /// What it is, in a word: `hf`, `safetensors`, `torch`, `dcp`, `megatron`, `deepspeed`, `orbax`, `paddle`.
     pub format: &'static str,
     /// Data files with their lengths.
     pub files: Vec<DataFile>,
@@ -22,13 +23,41 @@ pub struct Model {
     pub assets: Vec<String>,
 }
 
-/// One data file of a model.
+/// One data file of a model: an object, or what part of one stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataFile {
-    /// Its key in the store.
+    /// The key of the object in the store.
     pub key: String,
-    /// Its length.
+    /// The length of the data, as it is read.
     pub len_bytes: u64,
+    /// How the object holds it; [`Chunks`](crate::Chunks) reads every form.
+    pub form: Form,
+}
+
+/// How an object holds the data of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Form {
+    /// The data is the object.
+    Plain,
+    /// Part of the object is the data, compressed.
+    Zstd(Range<u64>),
+    /// The data is small and was read already, from among other things in the object.
+    Held(Vec<u8>),
+    /// The same, compressed.
+    HeldZstd(Vec<u8>),
+    /// The data was not stored, since all of it is zero.
+    Zeros,
+}
+
+impl DataFile {
+    /// An object that is its data.
+    pub fn plain(key: &str, len_bytes: u64) -> Self {
+        Self {
+            key: key.to_string(),
+            len_bytes,
+            form: Form::Plain,
+        }
+    }
 }
 
 /// A tensor and the stored pieces that make it up. Pieces may overlap; then they hold the same elements.

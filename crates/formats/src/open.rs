@@ -1,7 +1,7 @@
 //! Finds out what lies in a folder or file.
 
 use crate::model::Model;
-use crate::{Error, dcp, deepspeed, hf, megatron, paddle, torch_zip};
+use crate::{Error, dcp, deepspeed, hf, megatron, orbax, paddle, torch_zip};
 use cairn_store::Store;
 
 /// Opens what the folder that `store` is rooted at holds.
@@ -28,10 +28,19 @@ pub fn open(store: &dyn Store) -> Result<Model, Error> {
     if dcp::is_folder(&names) {
         return dcp::open_folder(store, "");
     }
+    if orbax::is_folder(&names) {
+        return orbax::open_folder(store, "");
+    }
     if let Some(model) = paddle::open_folder(store, &names) {
         return model;
     }
-    hf::open_folder(store)
+    match hf::open_folder(store) {
+        Err(Error::NotAModel { place }) => match orbax::latest(store)? {
+            Some(folder) => orbax::open_folder(store, &folder),
+            None => Err(Error::NotAModel { place }),
+        },
+        opened => opened,
+    }
 }
 
 /// Opens the file `key`: safetensors, or what `torch.save` or `paddle.save` wrote.

@@ -164,7 +164,7 @@ impl Writer<'_> {
     }
 }
 
-fn float(value: f64) -> Value {
+pub(crate) fn float(value: f64) -> Value {
     match Number::from_f64(value) {
         Some(number) => Value::Number(number),
         None if value.is_nan() => json!({"$float": "nan"}),

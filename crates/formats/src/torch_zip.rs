@@ -25,8 +25,8 @@ use std::ops::Range;
 
 pub use dtypes::{dtype, torch_name};
 pub use encode::{Frame, tensor_frame, value_archive};
-pub(crate) use rebuild::{rebuilt, sizes};
 pub use rebuild::{Located, locate};
+pub(crate) use rebuild::{rebuilt, sizes};
 
 pub(crate) use directory::Archive;
 
@@ -75,10 +75,7 @@ pub(crate) fn add_file(
     let archive = Archive::read(key, reader.as_ref(), range)?;
     let pickle = archive.pickle(policy)?;
     let file = model.files.len();
-    model.files.push(DataFile {
-        key: key.to_string(),
-        len_bytes: reader.len(),
-    });
+    model.files.push(DataFile::plain(key, reader.len()));
     named::add(&archive, &pickle, file, model)
 }
 

@@ -3,7 +3,7 @@
 use super::{Source, SourceFile, StoredPiece, StoredTensor};
 use crate::Error;
 use crate::error::StoreContext;
-use cairn_formats::{Encoding, Model, PieceAt, Tensor, torch_zip};
+use cairn_formats::{Chunks, Encoding, Model, PieceAt, Tensor, torch_zip};
 use cairn_sharding::{Piece, Region};
 use cairn_store::{ObjectReader, Store};
 use std::borrow::Cow;
@@ -16,12 +16,17 @@ use std::sync::Arc;
 pub struct ModelSource {
     store: Arc<dyn Store>,
     model: Model,
+    chunks: Chunks,
 }
 
 impl ModelSource {
     /// A model that lies in `store`.
     pub fn new(store: Arc<dyn Store>, model: Model) -> Self {
-        Self { store, model }
+        Self {
+            store,
+            model,
+            chunks: Chunks::default(),
+        }
     }
 
     /// What the model contains.
@@ -29,9 +34,15 @@ impl ModelSource {
         &self.model
     }
 
+    /// Where it lies.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     fn reader(&self, file: usize) -> Result<Box<dyn ObjectReader>, Error> {
-        let key = &self.model.files[file].key;
-        self.store.reader(key).doing(|| format!("open `{key}`"))
+        let data = &self.model.files[file];
+        let opened = self.chunks.open(self.store.as_ref(), data, file);
+        opened.doing(|| format!("open `{}`", data.key))
     }
 
     /// Finds a piece that lies in an archive of its own.

@@ -31,10 +31,7 @@ pub(super) fn read<T>(
     let policy = torch_zip::policy().build(SETTINGS).call(SETTINGS);
     let pickle = archive.pickle(&policy)?;
     let file = model.files.len();
-    model.files.push(DataFile {
-        key: key.to_string(),
-        len_bytes: reader.len(),
-    });
+    model.files.push(DataFile::plain(key, reader.len()));
     take(&Saved {
         archive,
         pickle: &pickle,

@@ -1,7 +1,8 @@
 //! Steps that DeepSpeed 0.19 wrote on two ranks (see `fixtures/deepspeed/generate.py`), against what its own tools make of
 //! them; and steps that lie.
 
-use crate::model::{Encoding, Model};
+use crate::model::Model;
+use crate::reading::{self, bytes};
 use crate::{Error, hf, open};
 use cairn_store::{Local, Memory, PutMode, Store};
 use cairn_tensor::DType;
@@ -9,8 +10,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 fn fixture(name: &str) -> Local {
-    let folder = format!("{}/fixtures/deepspeed/{name}", env!("CARGO_MANIFEST_DIR"));
-    Local::new(folder)
+    reading::fixture(&format!("deepspeed/{name}"))
 }
 
 /// A fixture that can be changed.
@@ -23,22 +23,6 @@ fn copy(name: &str) -> Memory {
         }
     }
     to
-}
-
-/// The bytes of a tensor in row-major order, read piece by piece.
-fn bytes(store: &dyn Store, model: &Model, name: &str) -> Vec<u8> {
-    let tensor = model.find(name).unwrap_or_else(|| panic!("no `{name}`"));
-    let width = tensor.dtype.bits() / 8;
-    let mut all = vec![0xee; width * tensor.shape.iter().product::<usize>()];
-    for at in &tensor.pieces {
-        assert_eq!(at.encoding, Encoding::RowMajor);
-        let count = at.piece.element_count();
-        let first = at.piece.flat.as_ref().map_or(0, |flat| flat.start);
-        let reader = store.reader(&model.files[at.file].key).unwrap();
-        let place = &mut all[first * width..(first + count) * width];
-        reader.read_at(at.offset, place).unwrap();
-    }
-    all
 }
 
 fn assert_as_expected(step: &str, expected: &str) -> Model {
@@ -55,8 +39,8 @@ fn assert_as_expected(step: &str, expected: &str) -> Model {
         let (found, wanted) = (model.find(name).unwrap(), expected.find(name).unwrap());
         assert_eq!(found.dtype, wanted.dtype, "{name}");
         assert_eq!(
-            bytes(&store, &model, name),
-            bytes(&oracle, &expected, name),
+            bytes(&store, &model, name).unwrap(),
+            bytes(&oracle, &expected, name).unwrap(),
             "{name}"
         );
     }

@@ -121,10 +121,7 @@ fn read_file(
     model: &mut Model,
 ) -> Result<BTreeMap<String, Array>, Error> {
     let reader = store.reader(key)?;
-    model.files.push(DataFile {
-        key: key.to_string(),
-        len_bytes: reader.len(),
-    });
+    model.files.push(DataFile::plain(key, reader.len()));
     if !key.ends_with(".safetensors") {
         return Ok(Contents::read(key, reader.as_ref())?.arrays);
     }

@@ -37,10 +37,7 @@ pub fn open_file(store: &dyn Store, key: &str) -> Result<Model, Error> {
     let mut input = Input::new(reader.as_ref(), 0..reader.len());
     let mut model = Model {
         format: "paddle",
-        files: vec![DataFile {
-            key: key.to_string(),
-            len_bytes: reader.len(),
-        }],
+        files: vec![DataFile::plain(key, reader.len())],
         ..Model::default()
     };
     for (name, shape) in parameters {

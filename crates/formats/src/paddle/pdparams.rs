@@ -29,10 +29,7 @@ pub fn open_file(store: &dyn Store, key: &str) -> Result<Model, Error> {
     let reader = store.reader(key)?;
     let contents = Contents::read(key, reader.as_ref())?;
     let file = model.files.len();
-    model.files.push(DataFile {
-        key: key.to_string(),
-        len_bytes: reader.len(),
-    });
+    model.files.push(DataFile::plain(key, reader.len()));
     model.values = contents.values;
     model.aliases = contents.aliases;
     let mut arrays = contents.arrays;
