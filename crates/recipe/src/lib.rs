@@ -22,6 +22,7 @@ mod error;
 mod expand;
 mod finish;
 pub mod json;
+pub mod library;
 mod operation;
 mod pattern;
 mod prepare;
