@@ -17,6 +17,7 @@
 //! | read tensors that are worked out on the way | [`Computed`], with a [`Formula`] |
 //! | read tensors as a recipe makes them | [`Transformed`], [`recast`] |
 //! | not store what follows from other tensors | [`State::derive`], [`hold`] |
+//! | learn what values are like, and how two sources differ | [`statistics`] |
 //! | see where the time of a save went | [`Timeline`], [`Checkpoint::timelines`] |
 //!
 //! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
@@ -65,6 +66,7 @@ mod seal;
 mod source;
 mod stale;
 mod state;
+pub mod statistics;
 mod survey;
 mod sync;
 mod target;

@@ -69,6 +69,14 @@ impl Difference {
         Ok(difference)
     }
 
+    /// So many elements that are the same on both sides, and are not looked at.
+    pub fn none(elements: u64) -> Self {
+        Self {
+            elements,
+            ..Self::default()
+        }
+    }
+
     /// Adds what was found between the elements that follow.
     pub fn append(&mut self, next: &Self) {
         if self.worst.is_none() || next.max_absolute > self.max_absolute {

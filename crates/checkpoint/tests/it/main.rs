@@ -20,6 +20,7 @@ mod retention;
 mod rewrite;
 mod roundtrip;
 mod scope;
+mod statistics;
 mod timeline;
 mod together;
 mod transform;
