@@ -1,18 +1,22 @@
 //! Every argument of the command, as types.
 
 mod convert;
+mod diff;
 mod ema;
 mod plan;
 mod recipe;
 mod report;
+mod stats;
 mod weights;
 mod write;
 
 pub(crate) use convert::{Convert, Format};
+pub(crate) use diff::Diff;
 pub(crate) use ema::{Ema, EmaFormat, EmaStart};
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use recipe::{Recipe, RecipeExplain};
 pub(crate) use report::Report;
+pub(crate) use stats::{Bars, Stats};
 pub(crate) use weights::Weights;
 pub(crate) use write::{Demo, Layout, Prune, Reshard};
 
@@ -86,6 +90,10 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Check that what is stored is what was saved
     Verify(Verify),
+    /// Tell whether two checkpoints or models are the same, and how far apart
+    Diff(Diff),
+    /// Show what the values of tensors are like
+    Stats(Stats),
     /// Write a checkpoint or model again, laid out for another mesh
     Reshard(Reshard),
     /// Write a checkpoint as a Hugging Face model, or for torch
@@ -159,20 +167,26 @@ pub(crate) struct Verify {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Slices are written as in NumPy: integers, start:stop:step, negative numbers, and `...`.
+Indices are those of NumPy: integers, start:stop:step, negative numbers, `...`, `None`,
+lists such as [1, 5], and masks such as [True, False].
 
 Examples:
   cairn cat runs/7b 'model.norm.weight[:8]'
+  cairn cat runs/7b 'model.embed_tokens.weight[[0, 50256], :4]'
   cairn cat runs/7b 'model.embed_tokens.weight[-1, ::512]'
-  cairn cat model.safetensors lm_head.weight --json")]
+  cairn cat model.safetensors lm_head.weight --json
+  cairn cat runs/7b:12000 lm_head.weight --npy head.npy")]
 pub(crate) struct Cat {
     /// A run, a step, or a model or checkpoint of another tool
     pub(crate) path: String,
-    /// A tensor's name, perhaps with a slice: 'name[0:2, ::4]'
+    /// A tensor's name, perhaps with an index: 'name[0:2, ::4]'
     pub(crate) tensor: String,
     /// Print every value, however many there are
     #[arg(long)]
     pub(crate) full: bool,
+    /// Write the values to FILE for numpy.load, in place of printing them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) npy: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod cat;
 mod completions;
 mod convert;
 mod demo;
+mod diff;
 mod ema;
 mod inspect;
 mod layout;
@@ -13,6 +14,7 @@ mod prune;
 mod recipe;
 mod report;
 mod reshard;
+mod stats;
 mod verify;
 mod weights;
 
@@ -26,6 +28,8 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Inspect(args) => inspect::run(args, printer),
         Command::Ls(args) => ls::run(args, printer),
         Command::Verify(args) => verify::run(args, printer),
+        Command::Diff(args) => diff::run(args, printer),
+        Command::Stats(args) => stats::run(args, printer),
         Command::Reshard(args) => reshard::run(args, printer),
         Command::Convert(args) => convert::run(args, printer),
         Command::Ema(args) => ema::run(args, printer),

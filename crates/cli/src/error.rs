@@ -140,7 +140,7 @@ impl Error {
             }
             Error::NoSuchRank { max, .. } => format!("its ranks end at {max}"),
             Error::Slice { .. } => {
-                "slices are written as in NumPy: `[0, 2:8, ::4, ..., -1]`".into()
+                "indices are those of NumPy: `[0, 2:8, ::-1, ..., None, [1, 5]]`".into()
             }
             Error::TooMuchToPrint { .. } => "give a smaller slice, such as `'name[:4, :4]'`".into(),
             Error::TargetTaken { .. } => "choose another folder, or pass `--replace`".into(),

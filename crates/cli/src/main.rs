@@ -7,6 +7,8 @@ mod args;
 mod commands;
 mod error;
 mod logging;
+mod names;
+mod numbers;
 mod open;
 mod printer;
 mod slice;

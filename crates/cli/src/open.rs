@@ -5,10 +5,11 @@ use crate::printer::Printer;
 use cairn::checkpoint::SharedSource;
 use cairn::checkpoint::{
     Checkpoint, Checkpointer, Error as CheckpointError, ModelSource, Place, Source, World, find,
-    parse_step_folder, split_path,
+    parse_step_folder, split_path, step_folder,
 };
 use cairn::store::{self, Store};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -68,9 +69,9 @@ impl Opened {
     }
 }
 
-/// Opens what lies at `path`; of a run, its newest whole step.
+/// Opens what lies at `path`; of a run, its newest whole step, or the one named as in `runs/7b:1000`.
 pub(crate) fn open(path: &str, printer: &Printer) -> Result<Opened, Error> {
-    let (run, step) = match find(path)? {
+    let (run, step) = match place(path)? {
         Place::Folder(model) => return Ok(Opened::Folder(model)),
         Place::File(model) => return Ok(Opened::File(model)),
         Place::Run(run) => (run, None),
@@ -95,9 +96,24 @@ pub(crate) fn open(path: &str, printer: &Printer) -> Result<Opened, Error> {
     })
 }
 
+/// What lies at `path`.
+pub(crate) fn place(path: &str) -> Result<Place, Error> {
+    Ok(find(&spell_out(path))?)
+}
+
+/// The path of a step that is named `RUN:STEP`; any other path as it is.
+fn spell_out(path: &str) -> Cow<'_, str> {
+    let named = path.rsplit_once(':');
+    let named = named.and_then(|(run, step)| Some((run, step.parse().ok()?)));
+    match named {
+        Some((run, step)) => format!("{run}/{}", step_folder(step)).into(),
+        None => path.into(),
+    }
+}
+
 /// The store of the run at `path`, and the step if a step was named.
 pub(crate) fn open_run(path: &str) -> Result<(Arc<dyn Store>, Option<u64>), Error> {
-    match find(path) {
+    match find(&spell_out(path)) {
         Ok(Place::Run(run)) => Ok((run, None)),
         Ok(Place::Step(run, step)) => Ok((run, Some(step))),
         Ok(Place::Folder(_) | Place::File(_)) | Err(CheckpointError::NotACheckpoint { .. }) => {

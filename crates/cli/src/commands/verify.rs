@@ -2,14 +2,15 @@
 
 use crate::args::Verify;
 use crate::error::{Error, Exit, causes};
+use crate::open::place;
 use crate::printer::Printer;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{plural, size};
+use cairn::checkpoint::Place;
 use cairn::checkpoint::{
     COMMIT, Checkpoint, Error as CheckpointError, ModelSource, StepState, Unfinished, all_steps,
     finish, step_folder, survey, unfinished,
 };
-use cairn::checkpoint::{Place, find};
 use cairn::store::Store;
 use serde::Serialize;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ impl Step {
 
 pub(crate) fn run(args: &Verify, printer: &Printer) -> Result<Exit, Error> {
     let start = Instant::now();
-    let steps = match find(&args.path)? {
+    let steps = match place(&args.path)? {
         Place::Folder(model) | Place::File(model) => {
             if args.read_data.is_some() {
                 printer.warn("this format stores no checksums: only its structure was checked");

@@ -98,6 +98,23 @@ impl Place {
         }
     }
 
+    /// Writes one safetensors file: names with type, shape and bytes.
+    pub(crate) fn safetensors(&self, name: &str, tensors: &[(&str, &str, &[usize], Vec<u8>)]) {
+        let (mut header, mut data) = (serde_json::Map::new(), Vec::<u8>::new());
+        for (tensor, dtype, shape, bytes) in tensors {
+            let start = data.len();
+            data.extend(bytes);
+            let entry =
+                json!({"dtype": dtype, "shape": shape, "data_offsets": [start, data.len()]});
+            header.insert(tensor.to_string(), entry);
+        }
+        let header = Value::Object(header).to_string();
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend(header.as_bytes());
+        file.extend(data);
+        std::fs::write(self.path(name), file).unwrap();
+    }
+
     /// Runs the command here.
     pub(crate) fn output(&self, args: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_cairn"))
@@ -132,6 +149,14 @@ impl Place {
         found.sort();
         found
     }
+}
+
+/// The bytes of some `f32`.
+pub(crate) fn floats(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) {

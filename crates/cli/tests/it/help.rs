@@ -15,6 +15,8 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       inspect      Show what a checkpoint or model contains
       ls           List the steps of a run and the state of each
       verify       Check that what is stored is what was saved
+      diff         Tell whether two checkpoints or models are the same, and how far apart
+      stats        Show what the values of tensors are like
       reshard      Write a checkpoint or model again, laid out for another mesh
       convert      Write a checkpoint as a Hugging Face model, or for torch
       ema          Average the weights of stored steps
@@ -65,6 +67,8 @@ fn every_verb_has_examples_in_its_help() {
         "inspect",
         "ls",
         "verify",
+        "diff",
+        "stats",
         "reshard",
         "convert",
         "plan save",

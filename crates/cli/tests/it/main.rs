@@ -7,6 +7,7 @@
 )]
 
 mod demo;
+mod diff;
 mod ema;
 mod fixture;
 mod help;
@@ -16,5 +17,6 @@ mod output;
 mod plan;
 mod prune;
 mod report;
+mod stats;
 mod steps;
 mod write;

@@ -172,7 +172,7 @@ fn a_slice_that_does_not_fit() {
     ----- stderr
     error: cannot take `[0, 1]` of a tensor of shape [8]: it has 2 entries
 
-    hint: slices are written as in NumPy: `[0, 2:8, ::4, ..., -1]`
+    hint: indices are those of NumPy: `[0, 2:8, ::-1, ..., None, [1, 5]]`
     ");
 }
 

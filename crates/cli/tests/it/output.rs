@@ -129,6 +129,7 @@ fn every_field_of_every_verb_is_documented() {
         "inspect hf",
         "ls run",
         "verify run --read-data",
+        "stats run --hist",
         "reshard run new --mesh tp=2 --dry-run",
         "convert run out --to hf --dry-run",
         "ema run out --decay 0.5 --dry-run",

@@ -1,6 +1,7 @@
 //! Every tensor, as a tree over the parts of its name.
 
 use super::Tensor;
+use crate::names::Part;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::size;
 use std::collections::BTreeMap;
@@ -10,27 +11,6 @@ use std::collections::BTreeMap;
 struct Node<'a> {
     tensor: Option<&'a Tensor>,
     children: BTreeMap<Part<'a>, Node<'a>>,
-}
-
-/// A part of a name; numbers are in the order of their values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part<'a> {
-    Number(u64, &'a str),
-    Word(&'a str),
-}
-
-impl<'a> Part<'a> {
-    fn new(text: &'a str) -> Self {
-        match text.parse() {
-            Ok(number) => Part::Number(number, text),
-            Err(_) => Part::Word(text),
-        }
-    }
-
-    fn text(self) -> &'a str {
-        let (Part::Number(_, text) | Part::Word(text)) = self;
-        text
-    }
 }
 
 /// The tree as lines, each ended.
