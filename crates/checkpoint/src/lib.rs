@@ -15,7 +15,7 @@
 //! | delete old steps | [`retention`] |
 //! | average weights over steps | [`ema`] |
 //! | read tensors that are worked out on the way | [`Computed`], with a [`Formula`] |
-//! | read tensors as a recipe makes them | [`Transformed`], [`recast`] |
+//! | read tensors as a recipe makes them | [`Transformed`], [`recipe_tensors`], [`recast`] |
 //! | not store what follows from other tensors | [`State::derive`], [`hold`] |
 //! | learn what values are like, and how two sources differ | [`statistics`] |
 //! | see where the time of a save went | [`Timeline`], [`Checkpoint::timelines`] |
@@ -117,6 +117,6 @@ pub use state::{MAX_NAME_BYTES, Outline, State};
 pub use survey::{StepState, survey};
 pub use target::{Target, Wanted};
 pub use timeline::Timeline;
-pub use transform::{Transformed, recast};
+pub use transform::{Transformed, recast, recipe_settings, recipe_tensors};
 pub use verify::{Unfinished, VerifyReport, finish, unfinished, verify};
 pub use world::World;

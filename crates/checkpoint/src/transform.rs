@@ -14,6 +14,7 @@ mod blocks;
 mod evaluate;
 mod expression;
 mod flow;
+mod known;
 mod recast;
 mod view;
 
@@ -29,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use known::{recipe_settings, recipe_tensors};
 pub use recast::recast;
 
 /// A source made of another one by a recipe.

@@ -21,7 +21,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use crate::Program;
+use crate::json::Request;
+use crate::{Error, Problem, Program};
 use shipped::FILES;
 
 pub use error::LibraryError;
@@ -53,6 +54,18 @@ impl Shipped {
     /// Whether it runs its template from right to left.
     pub fn is_reverse(&self) -> bool {
         self.reverse
+    }
+
+    /// The recipe that undoes it.
+    #[must_use]
+    pub fn opposite(&self) -> Self {
+        let (family, layouts) = self.name.split_once('/').unwrap_or(("", &self.name));
+        let (from, to) = layouts.split_once("-to-").unwrap_or((layouts, ""));
+        Self {
+            name: format!("{family}/{to}-to-{from}"),
+            reverse: !self.reverse,
+            ..self.clone()
+        }
     }
 
     /// The settings it asks for, in order.
@@ -94,11 +107,18 @@ pub fn find(name: &str) -> Result<Shipped, LibraryError> {
     }
 }
 
-/// The program that a template of one's own comes to, or the one that undoes it.
+/// The program that a recipe of one's own comes to, or the one that undoes it.
+///
+/// It is a template, or JSON: a list of statements, or an object with `statements` and `reverse` (`aoa_statements` and
+/// `aoa_config_reverse`), which are not filled in.
 ///
 /// # Errors
 /// If the template cannot be read, a setting is missing, or what it comes to is no program.
 pub fn program(text: &str, reverse: bool, settings: &Settings) -> Result<Program, LibraryError> {
+    if text.trim_start().starts_with(['{', '[']) {
+        let program = from_json(text)?;
+        return Ok(if reverse { program.reversed() } else { program });
+    }
     let rendered = template::render(text, reverse, settings)?;
     let program = Program::parse(&rendered.statements)?;
     Ok(match reverse {
@@ -110,17 +130,28 @@ pub fn program(text: &str, reverse: bool, settings: &Settings) -> Result<Program
     })
 }
 
+fn from_json(text: &str) -> Result<Program, LibraryError> {
+    if text.trim_start().starts_with('{') {
+        return Ok(Request::parse(text)?.program()?);
+    }
+    let statements: Vec<String> = serde_json::from_str(text).map_err(|error| {
+        let reason = error.to_string();
+        Error::from(Problem::Json { reason })
+    })?;
+    Ok(Program::from_statements(statements)?)
+}
+
 /// The two directions of a text.
-fn both(name: &str, text: &'static str) -> Vec<Shipped> {
+fn both(name: &str, text: &'static str) -> [Shipped; 2] {
     let about = text.lines().next().unwrap_or_default();
     let about = about.trim_start_matches(['#', ' ']);
     let (family, layouts) = name.split_once('/').unwrap_or(("", name));
     let (left, right) = layouts.split_once('-').unwrap_or((layouts, ""));
-    let direction = |from: &str, to: &str, reverse: bool| Shipped {
-        name: format!("{family}/{from}-to-{to}"),
+    let forward = Shipped {
+        name: format!("{family}/{left}-to-{right}"),
         about,
         text,
-        reverse,
+        reverse: false,
     };
-    vec![direction(left, right, false), direction(right, left, true)]
+    [forward.opposite(), forward]
 }

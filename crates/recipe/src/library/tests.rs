@@ -207,6 +207,27 @@ unless big: c -> e
 }
 
 #[test]
+fn json_is_a_recipe_too_in_both_directions() {
+    let sources: Tensors = [("a".to_owned(), Tensor::new(DType::F32, [2]))].into();
+    for (text, reverse) in [
+        (r#"["a -> b"]"#, false),
+        (r#"{"statements": ["a -> b"]}"#, false),
+        (
+            r#"{"aoa_statements": ["b -> a"], "aoa_config_reverse": true}"#,
+            false,
+        ),
+        (r#" ["b -> a"]"#, true),
+        (r#"{"statements": ["a -> b"], "reverse": true}"#, true),
+    ] {
+        let program = program(text, reverse, &Settings::default()).unwrap();
+        let compiled = program.compile(&sources, None).unwrap();
+        assert!(compiled.targets.contains_key("b"), "{text}");
+    }
+    let error = program("[1]", false, &Settings::default()).unwrap_err();
+    assert!(error.to_string().contains("not a program"), "{error}");
+}
+
+#[test]
 fn templates_that_cannot_be_read_are_refused() {
     for (text, reason) in [
         ("if a -> b", "there is no `:`"),
