@@ -2,10 +2,10 @@
 
 use crate::errors::{OrRaise, exception, raise};
 use crate::outline::Outline;
+use crate::saving::named_streams;
 use crate::source::Source;
 use cairn::checkpoint::ema::{Ema, OnChange};
 use cairn::checkpoint::{LoadOptions, State, Strictness, Update, World};
-use cairn::device::Stream;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,13 +73,22 @@ impl Averaging {
     }
 
     /// Waits until the state may change, as a save's fence.
-    fn fence(&self, py: Python, streams: BTreeMap<usize, u64>) -> PyResult<(f64, Option<String>)> {
+    #[pyo3(signature = (streams, turn = None))]
+    fn fence(
+        &self,
+        py: Python,
+        streams: BTreeMap<usize, u64>,
+        turn: Option<u32>,
+    ) -> PyResult<(f64, Option<String>)> {
         let Some(update) = self.update() else {
             return Ok((0.0, None));
         };
-        let name = |(device, stream): (usize, u64)| (format!("cuda:{device}"), Stream(stream));
-        let streams: Vec<(String, Stream)> = streams.into_iter().map(name).collect();
-        let fenced = py.detach(|| update.fence(&streams)).or_raise()?;
+        let streams = named_streams(streams);
+        let fenced = py.detach(|| match turn {
+            Some(turn) => update.fence_turn(turn, &streams),
+            None => update.fence(&streams),
+        });
+        let fenced = fenced.or_raise()?;
         Ok((fenced.waited.as_secs_f64(), fenced.reason))
     }
 

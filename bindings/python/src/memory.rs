@@ -24,13 +24,14 @@ enum Held {
     Device(OnDevice),
 }
 
-/// Memory on a device: its number, address and length, and whether it stays as it is until a fence.
+/// Memory on a device: its number, address and length, whether it stays as it is until a fence, and in which turn it may change.
 #[derive(FromPyObject, Clone)]
 struct OnDevice {
     device: usize,
     address: u64,
     len_bytes: usize,
     fenced: bool,
+    turn: u32,
 }
 
 /// The memory of a state's tensors, for the time of a call.
@@ -92,7 +93,7 @@ impl OnDevice {
         let memory =
             unsafe { device::Memory::new(place, self.address, self.len_bytes, owner.clone()) };
         Ok(match self.fenced {
-            true => Bytes::Fenced(memory),
+            true => Bytes::Fenced(memory, self.turn),
             false => Bytes::Shared(memory),
         })
     }

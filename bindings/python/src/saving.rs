@@ -40,12 +40,21 @@ impl Saving {
         self.0.is_captured()
     }
 
-    /// Waits until the state may change; the given streams of devices wait for their copies on the device. Returns the seconds it held its
-    /// caller, and why.
-    fn fence(&self, py: Python, streams: BTreeMap<usize, u64>) -> PyResult<(f64, Option<String>)> {
-        let name = |(device, stream): (usize, u64)| (format!("cuda:{device}"), Stream(stream));
-        let streams: Vec<(String, Stream)> = streams.into_iter().map(name).collect();
-        let fenced = py.detach(|| self.0.fence(&streams)).or_raise()?;
+    /// Waits until the state may change, or what changes in one turn; the given streams of devices wait for their copies on the device.
+    /// Returns the seconds it held its caller, and why.
+    #[pyo3(signature = (streams, turn = None))]
+    fn fence(
+        &self,
+        py: Python,
+        streams: BTreeMap<usize, u64>,
+        turn: Option<u32>,
+    ) -> PyResult<(f64, Option<String>)> {
+        let streams = named_streams(streams);
+        let fenced = py.detach(|| match turn {
+            Some(turn) => self.0.fence_turn(turn, &streams),
+            None => self.0.fence(&streams),
+        });
+        let fenced = fenced.or_raise()?;
         Ok((fenced.waited.as_secs_f64(), fenced.reason))
     }
 
@@ -106,4 +115,10 @@ impl Saving {
             Err(error) => Err(exception(&error)),
         }
     }
+}
+
+/// Streams with the names of their devices.
+pub(crate) fn named_streams(streams: BTreeMap<usize, u64>) -> Vec<(String, Stream)> {
+    let name = |(device, stream): (usize, u64)| (format!("cuda:{device}"), Stream(stream));
+    streams.into_iter().map(name).collect()
 }

@@ -267,10 +267,22 @@ impl Update {
     /// # Errors
     /// If a device fails.
     pub fn fence(&self, streams: &[(String, Stream)]) -> Result<Fenced, Error> {
-        if self.gate.is_captured() {
-            return Ok(Fenced::default());
+        self.pass(None, streams)
+    }
+
+    /// As [`Saving::fence_turn`](crate::Saving::fence_turn).
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn fence_turn(&self, turn: u32, streams: &[(String, Stream)]) -> Result<Fenced, Error> {
+        self.pass(Some(turn), streams)
+    }
+
+    fn pass(&self, turn: Option<u32>, streams: &[(String, Stream)]) -> Result<Fenced, Error> {
+        match self.gate.is_captured() {
+            true => Ok(Fenced::default()),
+            false => self.gate.fence(turn, streams),
         }
-        self.gate.fence(streams)
     }
 
     /// Where its time went.

@@ -13,18 +13,32 @@ pub enum Bytes<'a> {
     /// Memory that may change as soon as `save` has returned: on the host it is captured before that, on a device before
     /// anything that its stream is given next.
     Shared(Memory),
-    /// Memory that stays as it is until [`Saving::fence`](crate::Saving::fence): captured while its owner goes on.
-    Fenced(Memory),
+    /// Memory that stays as it is until [`Saving::fence`](crate::Saving::fence): captured while its owner goes on. What is changed in
+    /// an earlier turn is captured earlier, and [`Saving::fence_turn`](crate::Saving::fence_turn) waits for one turn alone.
+    Fenced(Memory, u32),
     /// Memory on the host that somebody else is about to have ready, and that stays as it is from then on: captured when it is.
     Promised(Promise),
 }
 
 impl Bytes<'_> {
+    /// Memory that stays as it is until a fence, among all that changes in the first turn.
+    pub fn fenced(memory: Memory) -> Self {
+        Self::Fenced(memory, 0)
+    }
+
+    /// In which turn they may change.
+    pub(crate) fn turn(&self) -> u32 {
+        match self {
+            Self::Fenced(_, turn) => *turn,
+            _ => 0,
+        }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         match self {
             Self::Borrowed(bytes) => bytes.len(),
-            Self::Shared(memory) | Self::Fenced(memory) => memory.len(),
+            Self::Shared(memory) | Self::Fenced(memory, _) => memory.len(),
             Self::Promised(promise) => promise.len(),
         }
     }
@@ -38,7 +52,7 @@ impl Bytes<'_> {
     pub(crate) fn address(&self) -> u64 {
         match self {
             Self::Borrowed(bytes) => bytes.as_ptr().addr() as u64,
-            Self::Shared(memory) | Self::Fenced(memory) => memory.address(),
+            Self::Shared(memory) | Self::Fenced(memory, _) => memory.address(),
             Self::Promised(promise) => promise.address(),
         }
     }
@@ -47,13 +61,13 @@ impl Bytes<'_> {
     pub(crate) fn memory(&self) -> Option<&Memory> {
         match self {
             Self::Borrowed(_) | Self::Promised(_) => None,
-            Self::Shared(memory) | Self::Fenced(memory) => Some(memory),
+            Self::Shared(memory) | Self::Fenced(memory, _) => Some(memory),
         }
     }
 
     /// Whether they may be captured after `save` has returned.
     pub(crate) fn can_wait(&self) -> bool {
-        matches!(self, Self::Fenced(_) | Self::Promised(_))
+        matches!(self, Self::Fenced(..) | Self::Promised(_))
     }
 }
 

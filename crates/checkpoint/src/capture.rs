@@ -7,15 +7,17 @@
 //! ```
 //!
 //! A chunk is a piece of the file image. Most are filled behind the caller's back, from memory that stays as it is until a
-//! fence. Those with bytes that are only borrowed, or that nobody fences, are filled before `save` returns.
+//! fence: first what changes in the first turn, and so on, so that each fence waits for as little as it can. Those with bytes that are only borrowed, or that nobody fences, are filled before `save` returns.
 
 mod copies;
 mod fill;
 mod flow;
 mod gate;
+mod issue;
 mod lanes;
 mod picture;
 mod scratch;
+mod turns;
 
 pub(crate) use copies::Copies;
 pub(crate) use flow::{Flow, Means, Mode};
@@ -24,3 +26,4 @@ pub(crate) use gate::Gate;
 pub(crate) use lanes::Lanes;
 pub(crate) use picture::Picture;
 pub(crate) use scratch::ScratchCache;
+pub(crate) use turns::Turns;

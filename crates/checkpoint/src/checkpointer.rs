@@ -6,7 +6,7 @@ pub use reading::Latest;
 
 use crate::Error;
 use crate::averaging::{Averaging, Update};
-use crate::capture::{Gate, Lanes, Means, Mode, ScratchCache};
+use crate::capture::{Gate, Lanes, Means, Mode, ScratchCache, Turns};
 use crate::commit::Attempt;
 use crate::names::attempt_name;
 use crate::options::{Options, Overlap};
@@ -186,7 +186,7 @@ impl Checkpointer {
         let means = Means {
             pool: &self.average_pool,
             scratch: &self.average_scratch,
-            gate: Arc::new(Gate::new(state.watch.clone())),
+            gate: Arc::new(Gate::new(state.watch.clone(), Turns::of(state))),
             recorder: Recorder::new(),
             mode: Mode {
                 scratch_bytes: 0,
@@ -273,7 +273,7 @@ impl Checkpointer {
         let progress = Arc::new(Progress::default());
         let total = plan.writer.image.as_ref().map_or(0, |image| image.len);
         progress.total.store(total, Ordering::Relaxed);
-        let gate = Arc::new(Gate::new(state.watch.clone()));
+        let gate = Arc::new(Gate::new(state.watch.clone(), Turns::of(state)));
         let job = Job {
             store: self.store.clone(),
             world: self.world.clone(),

@@ -1,7 +1,7 @@
 //! The handle of a save that goes on in the background.
 
 use crate::Error;
-use crate::capture::{Fenced, Gate};
+use crate::capture::{Fenced, Gate, Turns};
 use crate::outcome::Outcome;
 use crate::timeline::{Lane, Recorder, Timeline};
 use cairn_device::Stream;
@@ -73,7 +73,7 @@ impl Saving {
 
     /// A save that ended before it began.
     pub(crate) fn ended(step: u64, error: Error) -> Self {
-        let gate = Gate::new(None);
+        let gate = Gate::new(None, Turns::default());
         gate.end();
         let recorder = Recorder::new();
         let saving = Self::new(
@@ -100,11 +100,23 @@ impl Saving {
     /// # Errors
     /// If a device fails.
     pub fn fence(&self, streams: &[(String, Stream)]) -> Result<Fenced, Error> {
+        self.pass(None, streams)
+    }
+
+    /// As [`Saving::fence`], for what was saved as [`Bytes::Fenced`](crate::Bytes::Fenced) with this turn: nothing else may change yet.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn fence_turn(&self, turn: u32, streams: &[(String, Stream)]) -> Result<Fenced, Error> {
+        self.pass(Some(turn), streams)
+    }
+
+    fn pass(&self, turn: Option<u32>, streams: &[(String, Stream)]) -> Result<Fenced, Error> {
         if self.gate.is_captured() {
             return Ok(Fenced::default());
         }
         let span = self.recorder.span(Lane::Fence);
-        let fenced = self.gate.fence(streams);
+        let fenced = self.gate.fence(turn, streams);
         drop(span);
         if let Ok(Fenced {
             waited,

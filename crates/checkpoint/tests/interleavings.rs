@@ -89,7 +89,7 @@ impl Model {
 
     fn save(&self, run: &Checkpointer, step: u8) -> Result<Saving, Error> {
         let mut state = State::new(0);
-        let fenced = Bytes::Fenced(self.fenced.memory());
+        let fenced = Bytes::fenced(self.fenced.memory());
         state.bytes(FENCED.0, &spec(FENCED.1), fenced)?;
         let shared = Bytes::Shared(self.shared.memory());
         state.bytes(SHARED.0, &spec(SHARED.1), shared)?;

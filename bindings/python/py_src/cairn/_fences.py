@@ -1,7 +1,8 @@
 """What keeps a state on a device as it is until it is captured.
 
 A save copies tensors on a device while training goes on. Whoever changes them next waits for the copies first, on the device: that
-is a fence. Optimizers that are saved with the model fence themselves, through a hook before their step. What nobody fences is copied
+is a fence. Optimizers that are saved with the model fence themselves, through a hook before their step; where there are several, each
+waits for its own tensors alone, and those of the one that steps first are copied first. What nobody fences is copied
 in the order of the device's work before anything that comes after the save.
 """
 
@@ -10,8 +11,9 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Literal
 
 from . import _cairn
@@ -22,15 +24,29 @@ Policy = Literal["auto", "manual", "none"]
 POLICIES: tuple[Policy, ...] = ("auto", "manual", "none")
 
 
+@dataclass
+class _Pending:
+    """A save, or an update of averages, whose state may not change yet."""
+
+    saving: _cairn.Saving | _cairn.Averaging
+    turns: weakref.WeakKeyDictionary[Any, int]
+    #: The turns that have not come.
+    left: set[int]
+
+
 class Fences:
     """The fences of one run's saves."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._pending: list[_cairn.Saving | _cairn.Averaging] = []
+        self._pending: list[_Pending] = []
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
         self._devices: set[int] = set()
         self._fenced: list[int] = []
+        #: Each optimizer's turn, and when it stepped last.
+        self._turns: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._stepped: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._steps = count(1)
         self._last_step: float | None = None
         #: Names of parameters that an optimizer is to change.
         self.trainable: frozenset[str] = frozenset()
@@ -42,6 +58,7 @@ class Fences:
         memory = [part.memory for part in flat.parts.values()]
         self._devices = {one.device for one in memory if isinstance(one, DeviceMemory)}
         self._fenced = []
+        self._turns = weakref.WeakKeyDictionary()
         self.trainable = frozenset()
         if "torch" not in sys.modules or flat.tensors is None:
             return memory
@@ -51,17 +68,48 @@ class Fences:
         self.trainable = frozenset(_fences.trainable(flat.parts, flat.tensors, optimizers))
         for optimizer in optimizers:
             self._hook(optimizer)
-        if self._devices:
-            guarded = None if self._policy == "manual" else _fences.addresses(optimizers)
-            self._mark(memory, guarded if self._policy != "none" else set())
+        if self._devices and self._policy == "manual":
+            self._mark(memory, None)
+        elif self._devices and self._policy == "auto":
+            self._mark(memory, self._deal(optimizers, _fences.addresses))
         return memory
 
-    def _mark(self, memory: list[Any], guarded: set[int] | None) -> None:
-        """Marks what is guarded, or everything, and remembers its places."""
+    def _deal(self, optimizers: Sequence[Any], addresses: Callable[[Any], set[int]]) -> dict[int, int]:
+        """Gives each optimizer a turn: who stepped longest ago is the next. Returns the turn of each address.
+
+        Those that change the same tensor have the same turn, because nobody knows which of them steps first.
+        """
+        turns: dict[int, int] = {}
+        fresh = count()
+        for optimizer in sorted(optimizers, key=lambda one: self._stepped.get(one, 0)):
+            own = addresses(optimizer)
+            shared = {turns[address] for address in own if address in turns}
+            turn = min(shared) if shared else next(fresh)
+            turns.update((address, turn) for address in own)
+            self._turns[optimizer] = turn
+            for other in shared - {turn}:
+                turns = {address: turn if old == other else old for address, old in turns.items()}
+                for one, old in self._turns.items():
+                    self._turns[one] = turn if old == other else old
+        return turns
+
+    def _mark(self, memory: list[Any], guarded: dict[int, int] | None) -> None:
+        """Marks what is guarded, or everything, and remembers its places. What nobody changes is copied last."""
+        last = 0 if guarded is None else max(guarded.values(), default=0)
         for place, one in enumerate(memory):
-            if isinstance(one, DeviceMemory) and not one.fenced and (guarded is None or one.address in guarded):
-                memory[place] = replace(one, fenced=True)
+            if not isinstance(one, DeviceMemory):
+                continue
+            if one.fenced:
+                memory[place] = replace(one, turn=last)
+            elif guarded is None or one.address in guarded:
+                memory[place] = replace(one, fenced=True, turn=guarded[one.address] if guarded else 0)
                 self._fenced.append(place)
+
+    def is_reordered(self) -> bool:
+        """Whether optimizers step in another order than their turns say."""
+        by_turn = sorted(self._turns.items(), key=lambda item: self._stepped.get(item[0], 0))
+        turns = [turn for _, turn in by_turn]
+        return len(turns) > 1 and turns != sorted(turns)
 
     def streams(self) -> dict[int, int]:
         """The stream that each device works on now."""
@@ -83,13 +131,26 @@ class Fences:
     def add(self, saving: _cairn.Saving | _cairn.Averaging) -> None:
         """A save, or an update of averages, whose state may not change before the next fence."""
         if self._fenced:
-            self._pending.append(saving)
+            self._pending.append(_Pending(saving, self._turns, set(self._turns.values())))
 
     def pass_all(self) -> float:
         """Waits until the state may change; returns the seconds that took."""
         pending, self._pending = self._pending, []
         streams = self.streams() if pending else {}
-        return sum(saving.fence(streams)[0] for saving in pending)
+        return sum(one.saving.fence(streams)[0] for one in pending)
+
+    def pass_turn(self, optimizer: Any) -> None:
+        """Waits until what ``optimizer`` changes may change."""
+        pending, self._pending = self._pending, []
+        streams = self.streams() if pending else {}
+        for one in pending:
+            turn = one.turns.get(optimizer)
+            if turn not in one.left or len(one.left) == 1:
+                one.saving.fence(streams)
+                continue
+            one.saving.fence(streams, turn)
+            one.left.discard(turn)
+            self._pending.append(one)
 
     def _hook(self, optimizer: Any) -> None:
         if optimizer in self._hooked:
@@ -97,17 +158,19 @@ class Fences:
         self._hooked.add(optimizer)
         mine = weakref.ref(self)
 
-        def before_step(*_: object) -> None:
+        def before_step(stepping: Any, *_: object) -> None:
             fences = mine()
             if fences is not None:
-                fences.pass_all()
-                fences._count_step()
+                fences.pass_turn(stepping)
+                fences._count_step(stepping)
 
         optimizer.register_step_pre_hook(before_step)
 
-    def _count_step(self) -> None:
-        now = time.perf_counter()
+    def _count_step(self, optimizer: Any) -> None:
+        now, is_first = time.perf_counter(), self._turns.get(optimizer, 0) == 0
+        self._stepped[optimizer] = next(self._steps)
+        if not is_first:
+            return  # a step of training has one step of each optimizer
         if self.observe is not None and self._last_step is not None:
             self.observe(now - self._last_step)
         self._last_step = now
-

@@ -23,6 +23,8 @@ class DeviceMemory:
     len_bytes: int
     #: Whether it stays as it is until a fence; memory that is nobody else's always does.
     fenced: bool = False
+    #: Whose turn it is to change it: what changes earlier is copied earlier.
+    turn: int = 0
 
     @property
     def nbytes(self) -> int:

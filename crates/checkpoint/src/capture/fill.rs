@@ -3,6 +3,7 @@
 use super::copies::{Copies, Copy};
 use super::lanes::{Lanes, failed};
 use super::scratch::{Stage, Staged};
+use super::turns::Shared;
 use crate::Error;
 use crate::bytes::Bytes;
 use crate::checksum::crc32c;
@@ -11,7 +12,7 @@ use crate::pool::CHUNK_BYTES;
 use crate::sync::{Mutex, PoisonError};
 use crate::writer::chunk_len;
 use cairn_device::{Buffer, Filling, Memory, Place};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Everything that says where the bytes of a chunk come from.
@@ -48,13 +49,16 @@ impl<'a> Filler<'a> {
         })
     }
 
-    /// Whether chunk `index` has bytes that a fence must wait for: those that come right from memory that may change behind it.
-    pub(crate) fn is_fenced(&self, index: usize) -> bool {
-        let mut inside = self.copies.within(self.range(index));
-        inside.any(|(number, copy)| {
+    /// The turns of the bytes in chunk `index` that a fence must wait for: those that come right from memory that may change behind it.
+    pub(crate) fn turns(&self, index: usize, shared: &Shared) -> BTreeSet<u32> {
+        let inside = self.copies.within(self.range(index));
+        let fenced = inside.filter(|(number, copy)| {
             let promised = matches!(self.bytes[copy.tensor], Bytes::Promised(_));
-            !promised && self.staged.stage(number) == Stage::Direct
-        })
+            !promised && self.staged.stage(*number) == Stage::Direct
+        });
+        fenced
+            .flat_map(|(_, copy)| shared.turns(&self.bytes[copy.tensor]))
+            .collect()
     }
 
     /// Puts chunk `index` into `buffer`: what is on the host now, what is on devices when their queues come to it.
@@ -79,7 +83,7 @@ impl<'a> Filler<'a> {
                     })?;
                     read(&memory, copy, &range, filling.host());
                 }
-                Bytes::Shared(memory) | Bytes::Fenced(memory) => match memory.place() {
+                Bytes::Shared(memory) | Bytes::Fenced(memory, _) => match memory.place() {
                     Place::Host => read(memory, copy, &range, filling.host()),
                     Place::Device(device, _) => {
                         let name = device.name();

@@ -2,22 +2,19 @@
 
 use super::fill::Filler;
 use super::gate::Gate;
+use super::issue::{FirstRead, Issuing, Waiting, lock};
 use super::lanes::{Lanes, failed};
 use super::picture::Picture;
 use super::scratch::{ScratchCache, Staged};
+use super::turns::{Batch, Shared, batches};
 use crate::Error;
 use crate::bytes::Bytes;
 use crate::pool::Pool;
-use crate::sync::{AtomicUsize, Mutex, Ordering, PoisonError, thread};
+use crate::sync::{AtomicUsize, Mutex};
 use crate::timeline::{Lane, Recorder};
-use crate::writer::{Chunk, Draining, Sink, chunk_count, chunk_len};
-use cairn_device::{Buffer, Filling};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::writer::{Draining, Sink, chunk_count};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
-
-/// The most chunks in a device's queue: enough to keep it copying, and short of what makes others wait for the driver.
-const IN_FLIGHT: usize = 32;
 
 /// How a state is captured.
 #[derive(Debug, Clone, Copy)]
@@ -38,21 +35,12 @@ pub(crate) struct Flow {
     pub(crate) gate: Arc<Gate>,
     recorder: Recorder,
     mode: Mode,
-    /// Chunks that are still to be filled before a fence.
-    fenced: Vec<usize>,
+    /// Chunks that are still to be filled before a fence, in the order of their turns.
+    fenced: Vec<Batch>,
     /// Chunks that no fence waits for: everything in them is scratch memory of ours.
     behind: Vec<usize>,
     /// Chunks on their way from a device.
     waiting: Waiting,
-}
-
-/// A chunk on its way from a device: its number, its buffer, and since when.
-type Coming = (usize, Filling, Instant);
-
-/// Chunks on their way, in the order they were asked for. What is given up goes back to the pool.
-struct Waiting {
-    coming: VecDeque<Coming>,
-    pool: Arc<Pool>,
 }
 
 /// What a capture needs besides the state.
@@ -95,9 +83,11 @@ impl Flow {
         };
         let (now, later): (Vec<usize>, Vec<usize>) =
             (0..chunk_count(image.len)).partition(|index| filler.cannot_wait(*index));
-        let (fenced, behind) = later
-            .into_iter()
-            .partition(|index| filler.is_fenced(*index));
+        let shared = Shared::find(bytes);
+        let turns = |index: usize| (index, filler.turns(index, &shared));
+        let later = later.into_iter().map(turns);
+        let (fenced, behind): (Vec<_>, Vec<_>) = later.partition(|(_, turns)| !turns.is_empty());
+        let fenced = batches(fenced, bytes.iter().map(Bytes::turn));
         let issuing = Issuing {
             filler,
             chunks: &now,
@@ -108,7 +98,7 @@ impl Flow {
             recorder: &means.recorder,
             first_read: None,
         };
-        let waiting = issuing.run(means.mode.threads)?;
+        let waiting = issuing.run(means.mode.threads, Waiting::new(means.pool))?;
         hold_all(&lanes, &waiting)?;
         let owned = bytes.iter().map(outliving).collect();
         means
@@ -124,7 +114,7 @@ impl Flow {
             recorder: means.recorder,
             mode: means.mode,
             fenced,
-            behind,
+            behind: behind.into_iter().map(|(index, _)| index).collect(),
             waiting,
             picture,
         })
@@ -147,16 +137,19 @@ impl Flow {
     fn rest(&mut self) -> Result<(), Error> {
         let first_read = self.mode.read_twice.then(Mutex::default);
         let mut waiting = std::mem::replace(&mut self.waiting, Waiting::new(&self.pool));
-        waiting.extend(
-            self.issuing(&self.fenced, &first_read)
-                .run(self.threads())?,
-        );
+        for batch in &self.fenced {
+            let issuing = self.issuing(&batch.chunks, &first_read);
+            waiting = issuing.run(self.threads(), waiting)?;
+            if first_read.is_none() {
+                let marks = lock(&self.lanes).marks()?;
+                self.gate.issue(&batch.turns, &marks);
+            }
+        }
         if first_read.is_none() {
-            let marks = lock(&self.lanes).marks()?;
-            self.gate.issue(marks);
+            self.gate.issue_all();
         }
         let behind = self.issuing(&self.behind, &first_read);
-        waiting.extend(behind.run(self.threads())?);
+        waiting = behind.run(self.threads(), waiting)?;
         behind.arrive_all(waiting)?;
         if let Some(first) = &first_read {
             self.read_again(&lock(first))?;
@@ -221,142 +214,6 @@ impl Flow {
     }
 }
 
-/// Of each chunk, the CRC of every copy's part of it when it was read first.
-type FirstRead = BTreeMap<usize, Vec<(usize, u32)>>;
-
-/// Chunks being filled, by several threads.
-struct Issuing<'a> {
-    filler: Filler<'a>,
-    chunks: &'a [usize],
-    next: AtomicUsize,
-    pool: &'a Arc<Pool>,
-    writer: &'a Sink,
-    gate: &'a Gate,
-    recorder: &'a Recorder,
-    first_read: Option<&'a Mutex<FirstRead>>,
-}
-
-impl Issuing<'_> {
-    /// Fills all chunks; those that devices are still copying are returned.
-    fn run(&self, threads: usize) -> Result<Waiting, Error> {
-        let threads = threads.clamp(1, self.chunks.len().max(1));
-        if threads == 1 {
-            return self.work();
-        }
-        let results = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
-            let joined = workers.into_iter().map(|worker| worker.join());
-            joined.collect::<Vec<_>>()
-        });
-        let mut waiting = Waiting::new(self.pool);
-        for result in results {
-            match result {
-                Ok(result) => waiting.extend(result?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(waiting)
-    }
-
-    fn work(&self) -> Result<Waiting, Error> {
-        let mut waiting = Waiting::new(self.pool);
-        while let Some(index) = self.chunks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            if self.gate.is_cancelled() {
-                return Err(Error::Cancelled);
-            }
-            let buffer = self.buffer(&mut waiting).inspect_err(|_| self.stop())?;
-            let begun = Instant::now();
-            let filled = self.filler.fill(*index, buffer);
-            let filling = filled.inspect_err(|_| {
-                self.stop();
-                self.pool.lose();
-            })?;
-            match filling.marks().is_empty() {
-                true => self.arrive((*index, filling, begun))?,
-                false => waiting.coming.push_back((*index, filling, begun)),
-            }
-            if waiting.coming.len() > IN_FLIGHT
-                && let Some(one) = waiting.coming.pop_front()
-            {
-                self.arrive(one)?;
-            }
-        }
-        Ok(waiting)
-    }
-
-    /// Lets the other threads find nothing more to do.
-    fn stop(&self) {
-        self.next.store(self.chunks.len(), Ordering::Relaxed);
-    }
-
-    /// A buffer to fill. If all are in use, what is on its way is passed on first, and then one that was written comes back.
-    fn buffer(&self, waiting: &mut Waiting) -> Result<Buffer, Error> {
-        loop {
-            if let Some(buffer) = self.pool.take_now()? {
-                return Ok(buffer);
-            }
-            match waiting.coming.pop_front() {
-                Some(one) => self.arrive(one)?,
-                None => {
-                    let begun = Instant::now();
-                    let buffer = self.pool.take()?;
-                    self.gate.starve(begun.elapsed());
-                    return Ok(buffer);
-                }
-            }
-        }
-    }
-
-    fn arrive_all(&self, mut waiting: Waiting) -> Result<(), Error> {
-        while let Some(one) = waiting.coming.pop_front() {
-            if self.gate.is_cancelled() {
-                waiting.coming.push_back(one);
-                return Err(Error::Cancelled);
-            }
-            self.arrive(one)?;
-        }
-        Ok(())
-    }
-
-    /// Waits for a chunk and hands it to the writer.
-    fn arrive(&self, (index, filling, begun): Coming) -> Result<(), Error> {
-        let arrived = filling.finish().map_err(failed);
-        let buffer = arrived.inspect_err(|_| self.pool.lose())?;
-        let len = chunk_len(index, self.filler.image.len).unwrap_or(0);
-        self.recorder
-            .add(Lane::Copy, begun, Instant::now(), len as u64);
-        if let Some(first) = self.first_read {
-            lock(first).insert(index, self.filler.crcs(index, &buffer));
-        }
-        self.writer.send(Chunk::new(index, len, buffer));
-        Ok(())
-    }
-}
-
-impl Waiting {
-    fn new(pool: &Arc<Pool>) -> Self {
-        Self {
-            coming: VecDeque::new(),
-            pool: pool.clone(),
-        }
-    }
-
-    fn extend(&mut self, mut other: Self) {
-        self.coming.append(&mut other.coming);
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        for (_, filling, _) in self.coming.drain(..) {
-            match filling.finish() {
-                Ok(buffer) => self.pool.give(buffer),
-                Err(_) => self.pool.lose(),
-            }
-        }
-    }
-}
-
 /// Makes the streams of every device wait for the copies that could not.
 fn hold_all(lanes: &Mutex<Lanes>, waiting: &Waiting) -> Result<(), Error> {
     if waiting.coming.is_empty() {
@@ -375,7 +232,7 @@ fn outliving(bytes: &Bytes) -> Bytes<'static> {
         // Captured: no chunk that is left looks at it.
         Bytes::Borrowed(_) => Bytes::Borrowed(&[]),
         Bytes::Shared(memory) => Bytes::Shared(memory.clone()),
-        Bytes::Fenced(memory) => Bytes::Fenced(memory.clone()),
+        Bytes::Fenced(memory, turn) => Bytes::Fenced(memory.clone(), *turn),
         Bytes::Promised(promise) => Bytes::Promised(promise.clone()),
     }
 }
@@ -386,8 +243,4 @@ fn mode_text(staged: &Staged, pool: &Pool, len: u64) -> &'static str {
         (true, true) => "device scratch",
         (true, false) => "host image",
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> crate::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

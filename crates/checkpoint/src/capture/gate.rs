@@ -1,10 +1,11 @@
 //! How far a capture is, and whoever waits for it.
 
+use super::turns::Turns;
 use crate::Error;
 use crate::bytes::Watch;
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 use cairn_device::{Mark, Stream};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,64 +27,85 @@ pub(crate) struct Gate {
     state: Mutex<State>,
     changed: Condvar,
     cancelled: AtomicBool,
-    /// Asked once and then dropped, because it may keep the state alive.
-    watch: Mutex<Option<Watch>>,
+    watched: Mutex<Watched>,
 }
+
+/// Who is asked what changed too early.
+#[derive(Debug)]
+struct Watched {
+    /// Dropped as soon as it is not needed, because it may keep the state alive.
+    watch: Option<Watch>,
+    turns: Turns,
+    /// The turns that have come: what they change is no longer too early.
+    passed: BTreeSet<u32>,
+}
+
+/// A mark behind the last copy of each device.
+type Marks = BTreeMap<String, Arc<dyn Mark>>;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Every copy is done or in a device's queue, or there will be none.
-    issued: bool,
+    /// The turns of which every copy is done or in a device's queue.
+    issued: BTreeMap<u32, Marks>,
+    /// That is so of every turn, or there will be no more copies.
+    issued_all: bool,
+    /// Behind everything that was issued.
+    marks: Marks,
     /// Every byte is in our memory, or there will be none.
     captured: bool,
-    /// Behind the last copy of each device.
-    marks: BTreeMap<String, Arc<dyn Mark>>,
     /// What the watch said.
-    torn: Vec<String>,
+    torn: BTreeSet<String>,
     /// How long the capture waited for buffers to come back.
     starved: Duration,
 }
 
 impl Gate {
-    pub(crate) fn new(watch: Option<Watch>) -> Self {
+    /// A capture of tensors that change in these turns.
+    pub(crate) fn new(watch: Option<Watch>, turns: Turns) -> Self {
         Self {
             state: Mutex::default(),
             changed: Condvar::new(),
             cancelled: AtomicBool::new(false),
-            watch: Mutex::new(watch),
+            watched: Mutex::new(Watched {
+                watch,
+                turns,
+                passed: BTreeSet::new(),
+            }),
         }
     }
 
-    /// Lets waiting fences go: what they wait for is in the devices' queues.
-    pub(crate) fn issue(&self, marks: BTreeMap<String, Arc<dyn Mark>>) {
+    /// Lets fences of `turns` go: what they wait for is in the devices' queues, before `marks`.
+    pub(crate) fn issue(&self, turns: &BTreeSet<u32>, marks: &Marks) {
         let mut state = self.lock();
-        state.issued = true;
-        state.marks = marks;
+        let issued = turns.iter().map(|turn| (*turn, marks.clone()));
+        state.issued.extend(issued);
+        state.marks.clone_from(marks);
+        self.changed.notify_all();
+    }
+
+    /// Lets every fence go.
+    pub(crate) fn issue_all(&self) {
+        self.lock().issued_all = true;
         self.changed.notify_all();
     }
 
     /// Says that all bytes are in our memory. Whoever changed the state before that is caught here.
     pub(crate) fn capture(&self) -> Result<(), Vec<String>> {
-        self.ask_watch();
+        self.ask_watch(|watched| watched.watch = None);
         let mut state = self.lock();
         state.captured = true;
         self.changed.notify_all();
         match state.torn.is_empty() {
             true => Ok(()),
-            false => Err(state.torn.clone()),
+            false => Err(state.torn.iter().cloned().collect()),
         }
     }
 
     /// Says that there is nothing more to wait for, because the capture is over, well or not.
     pub(crate) fn end(&self) {
-        drop(
-            self.watch
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
+        self.watched().watch = None;
         let mut state = self.lock();
-        state.issued = true;
+        state.issued_all = true;
         state.captured = true;
         self.changed.notify_all();
     }
@@ -111,12 +133,23 @@ impl Gate {
         drop(self.wait(|state| state.captured));
     }
 
-    /// Waits until the state may change: every copy is done, or the given streams wait for it on their devices.
-    pub(crate) fn fence(&self, streams: &[(String, Stream)]) -> Result<Fenced, Error> {
+    /// Waits until the state may change, or what changes in one turn: every copy is done, or the given streams wait for it on their
+    /// devices.
+    pub(crate) fn fence(
+        &self,
+        turn: Option<u32>,
+        streams: &[(String, Stream)],
+    ) -> Result<Fenced, Error> {
         let begun = Instant::now();
-        self.ask_watch();
-        let state = self.wait(|state| state.issued);
-        for (device, mark) in &state.marks {
+        self.ask_watch(|watched| match turn {
+            Some(turn) => drop(watched.passed.insert(turn)),
+            None => watched.watch = None,
+        });
+        let is_issued = |state: &State, turn| state.issued.contains_key(&turn);
+        let state =
+            self.wait(|state| state.issued_all || turn.is_some_and(|turn| is_issued(state, turn)));
+        let marks = turn.and_then(|turn| state.issued.get(&turn));
+        for (device, mark) in marks.unwrap_or(&state.marks) {
             let same = streams.iter().filter(|(name, _)| name == device);
             for (_, stream) in same {
                 mark.hold(*stream)
@@ -134,13 +167,20 @@ impl Gate {
         Ok(Fenced { waited, reason })
     }
 
-    /// Asks which tensors changed, once, while none may have. Who comes second waits for the answer: only then may the state change.
-    fn ask_watch(&self) {
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watch) = watch.take().filter(|_| !self.is_captured()) {
-            let torn = watch.changed();
-            self.lock().torn = torn;
+    /// Asks which tensors changed whose turn has not come, and then lets one come. Who comes second waits for the answer: only then may
+    /// the state change.
+    fn ask_watch(&self, then: impl FnOnce(&mut Watched)) {
+        let mut watched = self.watched();
+        if let Some(watch) = watched.watch.as_ref().filter(|_| !self.is_captured()) {
+            let early = |name: &String| !watched.passed.contains(&watched.turns.turn(name));
+            let torn = watch.changed().into_iter().filter(early);
+            self.lock().torn.extend(torn);
         }
+        then(&mut watched);
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait(&self, until: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {

@@ -83,12 +83,12 @@ fn state_of(odd: &[u8], weights: &[f32]) -> State<'static> {
         .bytes(
             "a",
             &spec("bf16[3]"),
-            Bytes::Fenced(Memory::shared(odd.into())),
+            Bytes::fenced(Memory::shared(odd.into())),
         )
         .unwrap();
     let memory = Memory::shared(bytes.into());
     state
-        .bytes("w", &spec(&format!("f32[{LEN}]")), Bytes::Fenced(memory))
+        .bytes("w", &spec(&format!("f32[{LEN}]")), Bytes::fenced(memory))
         .unwrap();
     state
 }
@@ -151,7 +151,7 @@ fn an_update_sees_one_step_of_a_state_on_a_device() {
         for step in [0x3f_u8, 0x40, 0x41] {
             tensor.fill(TRAINING, step);
             let mut state = State::new(0);
-            let memory = Bytes::Fenced(tensor.memory(TRAINING));
+            let memory = Bytes::fenced(tensor.memory(TRAINING));
             state
                 .bytes("w", &spec(&format!("bf16[{len}]")), memory)
                 .unwrap();
@@ -207,7 +207,7 @@ fn a_step_that_is_not_due_costs_nothing_and_other_states_are_refused() {
         .bytes(
             "w",
             &spec("u8[1]"),
-            Bytes::Fenced(Memory::shared(Arc::from([1]))),
+            Bytes::fenced(Memory::shared(Arc::from([1]))),
         )
         .unwrap();
     assert!(run.average(20, &other, &averaging).is_err());

@@ -28,7 +28,7 @@ fn process() {
     let memory = SharedBytes::new(1000).memory();
     let spec = TensorSpec::parse(&Mesh::single(), "u8[1000]").unwrap();
     let mut state = State::new(0);
-    state.bytes("w", &spec, Bytes::Fenced(memory)).unwrap();
+    state.bytes("w", &spec, Bytes::fenced(memory)).unwrap();
     let run = Checkpointer::new(Arc::new(cairn_store::Memory::new()), World::single());
     let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
     saving.fence(&[]).unwrap();

@@ -47,7 +47,7 @@ fn save_tensors(
     for (index, (tensor, len)) in tensors.iter().enumerate() {
         let memory = tensor.memory(TRAINING);
         let bytes = match fenced {
-            true => Bytes::Fenced(memory),
+            true => Bytes::fenced(memory),
             false => Bytes::Shared(memory),
         };
         state
@@ -177,7 +177,7 @@ fn memory_on_the_host_is_captured_behind_the_caller() {
     let mut state = State::new(0);
     let memory = Memory::shared(bytes.clone());
     state
-        .bytes("w", &spec(bytes.len()), Bytes::Fenced(memory))
+        .bytes("w", &spec(bytes.len()), Bytes::fenced(memory))
         .unwrap();
     let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
     saving.fence(&[]).unwrap();
@@ -200,7 +200,7 @@ fn a_state_changed_before_its_fence_is_not_committed_and_the_error_names_the_ten
         let run = run(Options::default());
         let mut state = State::new(0);
         let memory = Memory::shared(vec![5; 100].into());
-        state.bytes("w", &spec(100), Bytes::Fenced(memory)).unwrap();
+        state.bytes("w", &spec(100), Bytes::fenced(memory)).unwrap();
         state.watch(Watch::new(|| vec!["w".to_string()]));
         let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
         if fence_first {
@@ -228,7 +228,7 @@ fn the_watch_is_asked_once_and_not_after_the_fence() {
     let run = run(Options::default());
     let mut state = State::new(0);
     let memory = Memory::shared(vec![5; 100].into());
-    state.bytes("w", &spec(100), Bytes::Fenced(memory)).unwrap();
+    state.bytes("w", &spec(100), Bytes::fenced(memory)).unwrap();
     let now = changed.clone();
     state.watch(Watch::new(move || {
         now.load(Ordering::SeqCst)
@@ -286,7 +286,7 @@ fn a_cancelled_save_commits_nothing_and_gives_its_memory_back() {
     let memory = Memory::shared(vec![5; 64 << 20].into());
     let mut state = State::new(0);
     state
-        .bytes("w", &spec(64 << 20), Bytes::Fenced(memory))
+        .bytes("w", &spec(64 << 20), Bytes::fenced(memory))
         .unwrap();
     for step in 0..3 {
         let saving = run.save(step, &state, &SaveOptions::default()).unwrap();
@@ -392,4 +392,148 @@ fn a_step_that_one_rank_skips_is_skipped_by_all() {
     let last = [save(&first, 0, 3), save(&second, 1, 3)];
     last.iter().for_each(|saving| drop(saving.wait().unwrap()));
     assert_eq!(first.steps().unwrap(), [1, 3]);
+}
+
+/// Two optimizers, of which the second never waits: the first one's tensors are copied first, and may change before the others are.
+#[test]
+fn what_changes_in_an_earlier_turn_is_copied_first_and_fenced_alone() {
+    for seed in 0..4 {
+        let device = Simulated::new(seed, Duration::from_micros(200));
+        let lens = [9 << 20, 5, 20 << 20, 70_000, 8 << 20];
+        // In the file they lie in the order of their names; their turns are another one.
+        let turns = [2, 0, 1, 2, 0];
+        let tensors = lens.map(|len| device.tensor(&vec![0; len]));
+        let run = run(Options::default());
+        let streams = [(SIMULATED.to_string(), TRAINING)];
+        let mut saving: Option<Saving> = None;
+        for step in 1..=4_u8 {
+            for turn in 0..3 {
+                if let Some(saving) = &saving {
+                    saving.fence_turn(turn, &streams).unwrap();
+                }
+                let own = tensors
+                    .iter()
+                    .zip(turns)
+                    .filter(|(_, other)| *other == turn);
+                own.for_each(|(tensor, _)| tensor.fill(TRAINING, step));
+            }
+            let mut state = State::new(0);
+            for (index, (tensor, len)) in tensors.iter().zip(lens).enumerate() {
+                let bytes = Bytes::Fenced(tensor.memory(TRAINING), turns[index]);
+                state
+                    .bytes(&format!("t{index}"), &spec(len), bytes)
+                    .unwrap();
+            }
+            saving = Some(
+                run.save(u64::from(step), &state, &SaveOptions::default())
+                    .unwrap(),
+            );
+        }
+        run.wait().unwrap();
+        for step in 1..=4_u8 {
+            for (index, len) in lens.iter().enumerate() {
+                let bytes = loaded(&run, u64::from(step), &format!("t{index}"), *len);
+                assert!(
+                    bytes.iter().all(|byte| *byte == step),
+                    "step {step}, tensor {index}"
+                );
+            }
+        }
+    }
+}
+
+/// The first turn may change as soon as its own copy is made, although there is no memory yet for the rest.
+#[test]
+fn a_fence_of_one_turn_does_not_wait_for_the_others() {
+    let store = Arc::new(MemoryStore::new());
+    let options = Options {
+        staging_bytes: Some(8 << 20),
+        ..Options::default()
+    };
+    let run = Checkpointer::with_options(store, World::single(), options);
+    let promise = cairn_checkpoint::Promise::new(8 << 20);
+    let mut state = State::new(0);
+    let fenced = |turn| Bytes::Fenced(Memory::shared(vec![1; 8 << 20].into()), turn);
+    state.bytes("late", &spec(8 << 20), fenced(7)).unwrap();
+    state.bytes("now", &spec(8 << 20), fenced(3)).unwrap();
+    state
+        .bytes(
+            "other",
+            &spec(16 << 20),
+            Bytes::Fenced(Memory::shared(vec![2; 16 << 20].into()), 9),
+        )
+        .unwrap();
+    let promised = Bytes::Promised(promise.clone());
+    state.bytes("promised", &spec(8 << 20), promised).unwrap();
+    let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
+    // The last chunk of the third turn has promised bytes, so that turn is still to come.
+    saving.fence_turn(3, &[]).unwrap();
+    saving.fence_turn(7, &[]).unwrap();
+    assert!(!saving.is_captured());
+    promise.keep(Ok(Memory::shared(vec![3; 8 << 20].into())));
+    saving.wait().unwrap();
+    assert_eq!(loaded(&run, 1, "promised", 8 << 20), vec![3; 8 << 20]);
+}
+
+/// A tensor whose turn has not come is watched although the turn of another one has.
+#[test]
+fn a_change_before_its_turn_is_an_error_and_one_in_its_turn_is_none() {
+    for (changed, is_torn) in [("first", false), ("next", true)] {
+        let run = run(Options::default());
+        let memory = || Memory::shared(vec![1; 100].into());
+        let promise = cairn_checkpoint::Promise::new(100);
+        let mut state = State::new(0);
+        state
+            .bytes("first", &spec(100), Bytes::Fenced(memory(), 0))
+            .unwrap();
+        state
+            .bytes("next", &spec(100), Bytes::Fenced(memory(), 1))
+            .unwrap();
+        let rest = Memory::shared(vec![1; 16 << 20].into());
+        state
+            .bytes("other", &spec(16 << 20), Bytes::Fenced(rest, 2))
+            .unwrap();
+        state
+            .bytes("promised", &spec(100), Bytes::Promised(promise.clone()))
+            .unwrap();
+        let dirty = Arc::new(AtomicBool::new(false));
+        let seen = dirty.clone();
+        state.watch(Watch::new(move || {
+            let names = [changed.to_string()];
+            names
+                .into_iter()
+                .filter(|_| seen.load(Ordering::SeqCst))
+                .collect()
+        }));
+        let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
+        saving.fence_turn(0, &[]).unwrap();
+        dirty.store(true, Ordering::SeqCst);
+        promise.keep(Ok(memory()));
+        let result = saving.wait();
+        let torn = matches!(result.as_ref().map_err(|error| error.as_ref()), Err(Error::Torn { names }) if names == &["next"]);
+        assert_eq!(torn, is_torn, "{changed}: {result:?}");
+    }
+}
+
+/// Two names of the same memory, whose turns differ: the first fence waits for both.
+#[test]
+fn memory_with_two_names_changes_in_the_earlier_turn() {
+    for turns in [[0, 1], [1, 0]] {
+        let device = Simulated::new(3, Duration::from_micros(200));
+        let (tensor, large) = (device.tensor(&[1; 100]), device.tensor(&vec![1; 9 << 20]));
+        let run = run(Options::default());
+        let mut state = State::new(0);
+        for (name, turn) in ["one", "two"].into_iter().zip(turns) {
+            let bytes = Bytes::Fenced(tensor.memory(TRAINING), turn);
+            state.bytes(name, &spec(100), bytes).unwrap();
+        }
+        let bytes = Bytes::Fenced(large.memory(TRAINING), 1);
+        state.bytes("large", &spec(9 << 20), bytes).unwrap();
+        let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
+        let streams = [(SIMULATED.to_string(), TRAINING)];
+        saving.fence_turn(0, &streams).unwrap();
+        tensor.fill(TRAINING, 2);
+        saving.wait().unwrap();
+        assert_eq!(loaded(&run, 1, "two", 100), [1; 100]);
+    }
 }

@@ -65,7 +65,7 @@ fn train(tensors: &[Tensor], step: u64) {
 fn save(run: &Checkpointer, tensors: &[Tensor], step: u64) -> Saving {
     let mut state = State::new(0);
     for tensor in tensors {
-        let bytes = Bytes::Fenced(tensor.bytes.memory());
+        let bytes = Bytes::fenced(tensor.bytes.memory());
         state.bytes(&tensor.name, &tensor.spec(), bytes).unwrap();
     }
     let version = |tensor: &Tensor| tensor.version.load(Ordering::SeqCst);

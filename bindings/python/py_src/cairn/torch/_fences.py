@@ -21,9 +21,9 @@ def _tells(optimizer: Any) -> bool:
     return bool(is_hooked) and not any(group.get("capturable") for group in optimizer.param_groups)
 
 
-def addresses(optimizers: Sequence[Any]) -> set[int]:
-    """Where the tensors lie that only these optimizers change."""
-    return {_local(tensor).data_ptr() for optimizer in optimizers for tensor in _tensors(optimizer)}
+def addresses(optimizer: Any) -> set[int]:
+    """Where the tensors lie that this optimizer changes."""
+    return {_local(tensor).data_ptr() for tensor in _tensors(optimizer)}
 
 
 def trainable(names: Iterable[str], tensors: Sequence[Any], optimizers: Sequence[Any]) -> Iterator[str]:
