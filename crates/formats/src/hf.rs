@@ -238,6 +238,7 @@ fn is_asset(key: &str) -> bool {
         ".json",
         ".txt",
         ".model",
+        ".pdmodel",
         ".jinja",
         ".md",
         ".py",

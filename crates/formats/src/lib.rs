@@ -13,6 +13,7 @@
 //! | say plain Python values in JSON | [`plain`] |
 
 mod chunks;
+mod cursor;
 pub mod dcp;
 pub mod deepspeed;
 mod entries;

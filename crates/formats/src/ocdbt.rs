@@ -10,16 +10,15 @@
 //! The newest version is read, and of the values those that lie in nodes.
 
 mod block;
-mod cursor;
 mod node;
 #[cfg(test)]
 mod tests;
 
+use crate::cursor::Cursor;
 use crate::entries::Entries;
 use crate::{Error, join};
 use block::Block;
 use cairn_store::Store;
-use cursor::Cursor;
 use node::{Address, FileTable};
 use std::collections::HashMap;
 

@@ -3,7 +3,7 @@
 //! | files | module | names |
 //! |---|---|---|
 //! | `.pdparams`, `.pdopt`, `.pdtensor` | [`pdparams`]: one pickle of numpy arrays | keys joined with `.` |
-//! | `.pdiparams` beside a `.json` program | [`pdiparams`]: raw tensors one after another | those of the program |
+//! | `.pdiparams` beside a `.json` or `.pdmodel` program | [`pdiparams`]: raw tensors one after another | those of the program |
 //! | `<id>.metadata`, `<rank>_<id>.distcp` | [`flex`]: shards of a distributed state | as saved |
 //! | `model-…`, `optimizer-…`, `master_weights-….safetensors` | [`unified`]: whole tensors | `model.…`, `optim.state.…` |
 //!
@@ -13,10 +13,12 @@
 
 mod array;
 mod contents;
+mod dtypes;
 pub mod flex;
 pub mod pdiparams;
 pub mod pdparams;
-mod program;
+pub mod program;
+mod protobuf;
 pub mod unified;
 
 use crate::Error;

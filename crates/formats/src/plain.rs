@@ -28,6 +28,7 @@ use cairn_store::ObjectReader;
 use serde_json::{Map, Number, Value, json};
 use std::ops::Range;
 
+pub(crate) use write::numpy_dtype;
 pub use write::to_pickle;
 
 /// The most values one value may contain, written out.

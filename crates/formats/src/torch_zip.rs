@@ -16,6 +16,8 @@ mod encode;
 mod ends;
 mod named;
 mod rebuild;
+mod state;
+mod zip;
 
 use crate::model::{DataFile, Model};
 use crate::pickle::{self, Bytes, Pickle, Policy};
@@ -27,6 +29,7 @@ pub use dtypes::{dtype, torch_name};
 pub use encode::{Frame, tensor_frame, value_archive};
 pub use rebuild::{Located, locate};
 pub(crate) use rebuild::{rebuilt, sizes};
+pub use state::{StateFrames, state_frames};
 
 pub(crate) use directory::Archive;
 

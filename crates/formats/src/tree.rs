@@ -192,17 +192,17 @@ mod tests {
     #[test]
     fn branches_with_tensors_open_and_others_are_one_value() {
         let tree = flattened(|pickle| {
-            pickle.mark();
+            pickle.open_dict();
             pickle.str("a");
-            pickle.mark();
-            pickle.mark();
+            pickle.open_list();
+            pickle.open_list();
             pickle.str("tensor 0");
             pickle.list();
             pickle.int(5);
             pickle.list();
             pickle.str("b");
-            pickle.mark();
-            pickle.mark();
+            pickle.open_list();
+            pickle.open_list();
             pickle.int(1);
             pickle.list();
             pickle.list();
@@ -220,11 +220,11 @@ mod tests {
     #[test]
     fn names_that_meet_once_joined_are_refused() {
         let error = flattened(|pickle| {
-            pickle.mark();
+            pickle.open_dict();
             pickle.str("a.b");
             pickle.int(1);
             pickle.str("a");
-            pickle.mark();
+            pickle.open_dict();
             pickle.str("b");
             pickle.str("tensor");
             pickle.dict();
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_tensor_under_a_key_that_is_no_name_is_refused() {
         let error = flattened(|pickle| {
-            pickle.mark();
+            pickle.open_dict();
             pickle.none();
             pickle.str("tensor");
             pickle.dict();

@@ -23,16 +23,16 @@ pub struct StoredItem {
 pub fn encode_metadata(items: &[StoredItem]) -> Option<Vec<u8>> {
     let mut pickle = Writer::new();
     pickle.object("torch.distributed.checkpoint.metadata.Metadata");
-    pickle.mark();
+    pickle.open_dict();
     pickle.str("state_dict_metadata");
-    pickle.mark();
+    pickle.open_dict();
     for item in items {
         pickle.str(&item.name);
         describe(item, &mut pickle)?;
     }
     pickle.dict();
     pickle.str("planner_data");
-    pickle.mark();
+    pickle.open_dict();
     for item in items {
         pickle.str(&item.name);
         pickle.mark();
@@ -41,7 +41,7 @@ pub fn encode_metadata(items: &[StoredItem]) -> Option<Vec<u8>> {
     }
     pickle.dict();
     pickle.str("storage_data");
-    pickle.mark();
+    pickle.open_dict();
     for item in items {
         index(item, &mut pickle);
         place(item, &mut pickle);
@@ -62,15 +62,15 @@ fn describe(item: &StoredItem, pickle: &mut Writer) -> Option<()> {
         return Some(());
     };
     pickle.object("torch.distributed.checkpoint.metadata.TensorStorageMetadata");
-    pickle.mark();
+    pickle.open_dict();
     pickle.str("properties");
     properties(*dtype, pickle)?;
     pickle.str("size");
     size(shape, pickle);
     pickle.str("chunks");
-    pickle.mark();
+    pickle.open_list();
     pickle.object("torch.distributed.checkpoint.metadata.ChunkStorageMetadata");
-    pickle.mark();
+    pickle.open_dict();
     pickle.str("offsets");
     size(&vec![0; shape.len()], pickle);
     pickle.str("sizes");
@@ -113,7 +113,7 @@ fn size(sizes: &[usize], pickle: &mut Writer) {
 
 fn index(item: &StoredItem, pickle: &mut Writer) {
     pickle.object("torch.distributed.checkpoint.metadata.MetadataIndex");
-    pickle.mark();
+    pickle.open_dict();
     pickle.str("fqn");
     pickle.str(&item.name);
     if let Some((_, shape)) = &item.tensor {
@@ -128,7 +128,7 @@ fn index(item: &StoredItem, pickle: &mut Writer) {
 
 fn place(item: &StoredItem, pickle: &mut Writer) {
     pickle.object("torch.distributed.checkpoint.filesystem._StorageInfo");
-    pickle.mark();
+    pickle.open_dict();
     pickle.str("relative_path");
     pickle.str(&item.file);
     pickle.str("offset");

@@ -1,6 +1,6 @@
 //! The frame around the manifest and every node: what it is, its length, how its body is compressed, and a checksum.
 
-use super::cursor::Cursor;
+use crate::cursor::Cursor;
 use crate::{Error, zstd};
 use crc_fast::{CrcAlgorithm, checksum};
 
@@ -8,8 +8,6 @@ use crc_fast::{CrcAlgorithm, checksum};
 pub(super) const MAX_BLOCK_BYTES: u64 = 256 << 20;
 /// The longest body of a block, decompressed.
 const MAX_BODY_BYTES: u64 = 512 << 20;
-/// The most bytes of names in one block.
-pub(super) const MAX_NAME_BYTES: usize = 256 << 20;
 
 /// A kind of block.
 pub(super) struct Block {

@@ -1,6 +1,6 @@
 //! A node of the tree: values, or addresses of other nodes.
 
-use super::cursor::Cursor;
+use crate::cursor::Cursor;
 use crate::entries::Place;
 use crate::join;
 

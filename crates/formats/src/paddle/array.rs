@@ -1,7 +1,8 @@
 //! Numpy arrays in a pickle: their type, their shape, and where their elements lie in the file.
 
+use super::dtypes;
 use crate::model::{Encoding, PieceAt, Tensor};
-use crate::pickle::{Node, Policy, Value};
+use crate::pickle::{Node, Policy, Value, Writer};
 use crate::torch_zip::sizes;
 use crate::{Error, plain};
 use cairn_sharding::{Piece, Region};
@@ -92,6 +93,32 @@ pub(super) fn array(file: &str, node: Node) -> Result<Array, Error> {
     })
 }
 
+/// Puts an array as numpy does, up to its elements; `None` if Paddle has no arrays of that type.
+pub(super) fn open(pickle: &mut Writer, dtype: DType, shape: &[usize]) -> Option<()> {
+    let name = dtypes::numpy(dtype)?;
+    let len = element_count(shape).and_then(|count| dtype.len_bytes(count))?;
+    pickle.global("numpy.core.multiarray._reconstruct");
+    pickle.mark();
+    pickle.global("numpy.ndarray");
+    pickle.sizes(&[0]);
+    pickle.bytes(b"b");
+    pickle.tuple();
+    pickle.call();
+    pickle.mark();
+    pickle.int(1);
+    pickle.sizes(shape);
+    plain::numpy_dtype(if dtype.bits() == 8 { "|" } else { "<" }, name, pickle);
+    pickle.bool(false);
+    pickle.bytes_follow(len as u64);
+    Some(())
+}
+
+/// Puts what follows the elements of an array.
+pub(super) fn close(pickle: &mut Writer) {
+    pickle.tuple();
+    pickle.build();
+}
+
 fn array_of(node: Node) -> Node {
     if !matches!(node.class(), Some("builtins.tuple" | "__builtin__.tuple")) {
         return node;
@@ -116,28 +143,8 @@ fn element_type(file: &str, node: Node) -> Result<DType, Error> {
             format!("its arrays have the byte order `{order}`"),
         ));
     }
-    Ok(match name {
-        "b1" => DType::Bool,
-        "u1" => DType::U8,
-        "i1" => DType::I8,
-        "i2" => DType::I16,
-        // What Paddle has no numpy type for.
-        "u2" => DType::Bf16,
-        "f2" => DType::F16,
-        "i4" => DType::I32,
-        "u4" => DType::U32,
-        "f4" => DType::F32,
-        "i8" => DType::I64,
-        "u8" => DType::U64,
-        "f8" => DType::F64,
-        "c8" => DType::C64,
-        _ => {
-            return Err(unsupported(
-                file,
-                format!("it has arrays of the type `{name}`"),
-            ));
-        }
-    })
+    let known = dtypes::of_numpy(name);
+    known.ok_or_else(|| unsupported(file, format!("it has arrays of the type `{name}`")))
 }
 
 fn first_dim_fastest(shape: &[usize]) -> Vec<usize> {

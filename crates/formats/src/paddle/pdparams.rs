@@ -3,12 +3,14 @@
 //! `{"a": {"b": array}, "n": 3}` has the tensor `a.b` and the value `n`. The table of structured names that Paddle adds to
 //! the state of a layer is the value [`NAME_TABLE`]. Arrays that protocols 2 and 3 could not hold in one piece are joined.
 
-use super::array::Array;
+use super::array::{self, Array};
 use super::contents::Contents;
-use crate::Error;
 use crate::model::{DataFile, Model, Tensor};
+use crate::pickle::Writer;
+use crate::{Error, plain};
 use cairn_sharding::{Piece, Region};
 use cairn_store::Store;
+use cairn_tensor::DType;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -16,6 +18,33 @@ use std::collections::BTreeMap;
 pub const NAME_TABLE: &str = "StructuredToParameterName@@";
 /// The key of the table of arrays that were cut: its spelling is Paddle's.
 const CUT_TABLE: &str = "UnpackBigParamInfor@@";
+
+/// The frames of a file that `paddle.load` opens: a dict of these tensors, each row-major, and values. They are what comes
+/// before the data of each tensor and, as the last, behind all.
+///
+/// # Errors
+/// The name of a tensor whose type Paddle has no array of, or of a value that can only be named.
+pub fn frames(
+    tensors: &[(&str, DType, &[usize])],
+    values: &BTreeMap<String, Value>,
+) -> Result<Vec<Vec<u8>>, String> {
+    let mut pickle = Writer::with_bytes();
+    let mut frames = Vec::with_capacity(tensors.len() + 1);
+    pickle.open_dict();
+    for (name, value) in values {
+        pickle.str(name);
+        plain::to_pickle(value, &mut pickle).ok_or_else(|| name.clone())?;
+    }
+    for (name, dtype, shape) in tensors {
+        pickle.str(name);
+        array::open(&mut pickle, *dtype, shape).ok_or_else(|| (*name).to_string())?;
+        frames.push(pickle.drain());
+        array::close(&mut pickle);
+    }
+    pickle.dict();
+    frames.push(pickle.finish());
+    Ok(frames)
+}
 
 /// Opens the file `key`.
 ///

@@ -1,5 +1,6 @@
 //! Files that Paddle 3.3 wrote (see `fixtures/paddle/generate.py`), and files that lie.
 
+use super::{pdiparams, pdparams, program};
 use crate::model::{Encoding, Model};
 use crate::safetensors::{Entry, encode};
 use crate::{Error, open, open_file};
@@ -26,6 +27,8 @@ const FILES: &[(&str, &[u8])] = &[
     fixture!("step.pdopt"),
     fixture!("program.json"),
     fixture!("program.pdiparams"),
+    fixture!("old.pdmodel"),
+    fixture!("old.pdiparams"),
 ];
 
 const FLEX: &[(&str, &[u8])] = &[
@@ -156,9 +159,58 @@ fn parameters_of_a_program_have_the_names_in_it() {
     assert_eq!(model.tensors.len(), 6);
     assert_eq!(model.tensors[weight].shape, [3, 2]);
     assert_eq!(floats(&files, &model, weight), counting(6));
+    assert_eq!(model.assets, ["program.json"]);
     let alone = store(&FILES[7..]);
     let error = open_file(&alone, "program.pdiparams").unwrap_err();
     assert!(error.to_string().contains("`program.json`"), "{error}");
+}
+
+#[test]
+fn parameters_of_an_old_program_have_the_names_in_it() {
+    let files = store(FILES);
+    let model = open_file(&files, "old.pdiparams").unwrap();
+    let names = [
+        "linear_0.b_0",
+        "linear_0.w_0",
+        "linear_1.b_0",
+        "linear_1.w_0",
+    ];
+    assert_eq!(model.names(), names);
+    assert_eq!(model.tensors["linear_1.w_0"].shape, [4, 3]);
+    assert_eq!(floats(&files, &model, "linear_1.w_0"), counting(12));
+}
+
+#[test]
+fn a_program_of_a_newer_version_is_refused_by_name() {
+    let program = String::from_utf8(FILES[6].1.to_vec()).unwrap();
+    for (version, known) in [("4", true), ("1", true), ("5", false), ("-1", false)] {
+        let text = program.replace("\"version\":4", &format!("\"version\":{version}"));
+        let found = program::parameters("program.json", text.as_bytes());
+        assert_eq!(found.is_ok(), known, "{version}");
+    }
+    let found = program::parameters("program.json", FILES[6].1).unwrap();
+    assert_eq!(found["linear_0.w_0"].dtype, Some(DType::F32));
+    assert!(program::is_program("program.json", FILES[6].1));
+    assert!(!program::is_program("config.json", b"{}"));
+}
+
+#[test]
+fn parameters_are_written_as_paddle_writes_them() {
+    for (key, program, bytes) in [
+        ("program.pdiparams", FILES[6], FILES[7].1),
+        ("old.pdiparams", FILES[8], FILES[9].1),
+    ] {
+        let files = store(&[program, (key, bytes)]);
+        let model = open_file(&files, key).unwrap();
+        let mut written = Vec::new();
+        for tensor in model.tensors.values() {
+            written.extend(pdiparams::header(tensor.dtype, &tensor.shape).unwrap());
+            let start = usize::try_from(tensor.pieces[0].offset).unwrap();
+            let len = 4 * tensor.shape.iter().product::<usize>();
+            written.extend(&bytes[start..start + len]);
+        }
+        assert_eq!(written, bytes);
+    }
 }
 
 #[test]
@@ -172,6 +224,36 @@ fn parameters_that_do_not_fit_their_program_are_damage() {
         let error = open_file(&store, "program.pdiparams").unwrap_err();
         assert!(matches!(error, Error::Damaged { .. }), "{error}");
     }
+}
+
+#[test]
+fn what_is_written_for_paddle_is_read() {
+    let tensors: [(&str, DType, &[usize]); 4] = [
+        ("a.w", DType::F32, &[2, 3]),
+        ("b", DType::Bf16, &[]),
+        ("c", DType::Bool, &[3]),
+        ("d", DType::I64, &[0, 2]),
+    ];
+    let values = [("step".to_string(), json!({"at": [3, 0.5, null]}))].into();
+    let frames = pdparams::frames(&tensors, &values).unwrap();
+    let mut file = frames[0].clone();
+    for ((_, dtype, shape), frame) in tensors.iter().zip(&frames[1..]) {
+        let count = shape.iter().product::<usize>();
+        file.extend((0..=255).take(dtype.len_bytes(count).unwrap()));
+        file.extend(frame);
+    }
+    let store = store(&[("x.pdparams", &file)]);
+    let model = open_file(&store, "x.pdparams").unwrap();
+    assert_eq!(model.values, values);
+    for (name, dtype, shape) in tensors {
+        let tensor = &model.tensors[name];
+        assert_eq!((tensor.dtype, tensor.shape.as_slice()), (dtype, shape));
+        let bytes = crate::reading::bytes(&store, &model, name).unwrap();
+        let counting: Vec<u8> = (0..=255).take(bytes.len()).collect();
+        assert_eq!(bytes, counting, "{name}");
+    }
+    let odd: [(&str, DType, &[usize]); 1] = [("odd", DType::F8E4M3, &[2])];
+    assert_eq!(pdparams::frames(&odd, &values).unwrap_err(), "odd");
 }
 
 #[test]
@@ -302,7 +384,11 @@ proptest! {
         let store = store(FILES);
         store.delete(key).unwrap();
         store.put(key, &damaged(bytes, at, byte, cut), PutMode::Create).unwrap();
-        let key = if key.ends_with(".json") { "program.pdiparams" } else { key };
+        let key = match key {
+            "program.json" => "program.pdiparams",
+            "old.pdmodel" => "old.pdiparams",
+            _ => key,
+        };
         let _ = open_file(&store, key);
     }
 

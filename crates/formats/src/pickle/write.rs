@@ -1,4 +1,4 @@
-//! Pickles written by hand, in the opcodes of protocol 2 that every Python 3 and torch's own reader accept.
+//! Pickles written by hand, in the opcodes that every Python 3 accepts and, among those of protocol 2, torch's own reader.
 
 use std::collections::HashMap;
 
@@ -23,6 +23,31 @@ impl Writer {
     /// An empty pickle.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty pickle of protocol 4, which knows byte strings.
+    pub fn with_bytes() -> Self {
+        Self {
+            bytes: b"\x80\x04".to_vec(),
+            globals: HashMap::new(),
+        }
+    }
+
+    /// What was written since the last time; somebody else writes it before what comes.
+    pub fn drain(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// A byte string.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes_follow(bytes.len() as u64);
+        self.bytes.extend(bytes);
+    }
+
+    /// A byte string of this length, whose bytes come next.
+    pub fn bytes_follow(&mut self, len: u64) {
+        self.bytes.push(0x8e);
+        self.bytes.extend(len.to_le_bytes());
     }
 
     /// The pickle of what was put last.
@@ -106,24 +131,34 @@ impl Writer {
         self.globals.insert(name, number);
     }
 
-    /// Opens a tuple, list or dict.
+    /// Opens a tuple.
     pub fn mark(&mut self) {
         self.bytes.push(b'(');
     }
 
-    /// A tuple of everything since the mark.
+    /// Opens a list.
+    pub fn open_list(&mut self) {
+        self.bytes.extend(b"](");
+    }
+
+    /// Opens a dict.
+    pub fn open_dict(&mut self) {
+        self.bytes.extend(b"}(");
+    }
+
+    /// A tuple of everything since it was opened.
     pub fn tuple(&mut self) {
         self.bytes.push(b't');
     }
 
-    /// A list of everything since the mark.
+    /// A list of everything since it was opened.
     pub fn list(&mut self) {
-        self.bytes.push(b'l');
+        self.bytes.push(b'e');
     }
 
-    /// A dict of the keys and values since the mark.
+    /// A dict of the keys and values since it was opened.
     pub fn dict(&mut self) {
-        self.bytes.push(b'd');
+        self.bytes.push(b'u');
     }
 
     /// A call of the name below the tuple on top.

@@ -17,13 +17,14 @@ pub fn to_pickle(value: &Value, pickle: &mut Writer) -> Option<()> {
         },
         Value::String(text) => pickle.str(text),
         Value::Array(items) => {
+            pickle.open_list();
             each(items, pickle)?;
             pickle.list();
         }
         Value::Object(object) => match tag(object) {
             Some((tag, inner)) => tagged(tag, inner, pickle)?,
             None => {
-                pickle.mark();
+                pickle.open_dict();
                 for (key, value) in object {
                     pickle.str(key);
                     to_pickle(value, pickle)?;
@@ -40,9 +41,8 @@ fn tag(object: &Map<String, Value>) -> Option<(&str, &Value)> {
     (object.len() == 1 && key.starts_with('$')).then_some((key, value))
 }
 
-/// Opens a container and puts every item.
+/// Puts every item.
 fn each(items: &[Value], pickle: &mut Writer) -> Option<()> {
-    pickle.mark();
     items.iter().try_for_each(|item| to_pickle(item, pickle))
 }
 
@@ -52,12 +52,14 @@ fn tagged(tag: &str, inner: &Value, pickle: &mut Writer) -> Option<()> {
         "$float" => pickle.float(inner.as_str()?.parse().ok()?),
         "$bytes" => bytes(&STANDARD.decode(inner.as_str()?).ok()?, pickle),
         "$tuple" => {
+            pickle.mark();
             each(inner.as_array()?, pickle)?;
             pickle.tuple();
         }
         "$set" => {
             pickle.global("__builtin__.set");
             pickle.mark();
+            pickle.open_list();
             each(inner.as_array()?, pickle)?;
             pickle.list();
             pickle.tuple();
@@ -65,12 +67,13 @@ fn tagged(tag: &str, inner: &Value, pickle: &mut Writer) -> Option<()> {
         }
         "$complex" => {
             pickle.global("__builtin__.complex");
+            pickle.mark();
             each(inner.as_array()?, pickle)?;
             pickle.tuple();
             pickle.call();
         }
         "$dict" => {
-            pickle.mark();
+            pickle.open_dict();
             for pair in inner.as_array()? {
                 let [key, value] = pair.as_array()?.as_slice() else {
                     return None;
@@ -110,6 +113,7 @@ fn array(inner: &Value, pickle: &mut Writer) -> Option<()> {
     pickle.call();
     pickle.mark();
     pickle.int(1);
+    pickle.mark();
     each(shape, pickle)?;
     pickle.tuple();
     numpy_dtype(order, kind, pickle);
@@ -120,7 +124,8 @@ fn array(inner: &Value, pickle: &mut Writer) -> Option<()> {
     Some(())
 }
 
-fn numpy_dtype(order: &str, kind: &str, pickle: &mut Writer) {
+/// Puts a type of numpy: its byte order and its name.
+pub(crate) fn numpy_dtype(order: &str, kind: &str, pickle: &mut Writer) {
     pickle.global("numpy.dtype");
     pickle.mark();
     pickle.str(kind);

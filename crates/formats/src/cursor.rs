@@ -1,23 +1,26 @@
-//! Numbers and bytes one after another.
+//! Numbers and bytes one after another, in memory.
+
+/// The most bytes of strings that share prefixes.
+const MAX_PREFIXED_BYTES: usize = 256 << 20;
 
 /// The bytes that are left.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
+pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Cursor<'a> {
     /// The next bytes; `None` if there are fewer.
-    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
     }
 
-    pub(super) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         self.take(1).map(|bytes| bytes[0])
     }
 
     /// A number in groups of seven bits, the lowest first.
-    pub(super) fn varint(&mut self) -> Option<u64> {
+    pub(crate) fn varint(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -33,23 +36,23 @@ impl<'a> Cursor<'a> {
     }
 
     /// A number of things that are at least one byte each: no more than there are bytes.
-    pub(super) fn count(&mut self) -> Option<usize> {
+    pub(crate) fn count(&mut self) -> Option<usize> {
         let count = usize::try_from(self.varint()?).ok()?;
         (count <= self.0.len()).then_some(count)
     }
 
-    pub(super) fn varints(&mut self, count: usize) -> Option<Vec<u64>> {
+    pub(crate) fn varints(&mut self, count: usize) -> Option<Vec<u64>> {
         (0..count).map(|_| self.varint()).collect()
     }
 
     /// Numbers that are lengths of something that follows.
-    pub(super) fn lengths(&mut self, count: usize) -> Option<Vec<usize>> {
+    pub(crate) fn lengths(&mut self, count: usize) -> Option<Vec<usize>> {
         let numbers = self.varints(count)?.into_iter();
         numbers.map(|number| usize::try_from(number).ok()).collect()
     }
 
     /// Strings of which each begins like the one before for so many bytes.
-    pub(super) fn prefixed(
+    pub(crate) fn prefixed(
         &mut self,
         prefixes: &[usize],
         suffixes: &[usize],
@@ -65,7 +68,7 @@ impl<'a> Cursor<'a> {
             // Shared prefixes can make little into much.
             total = total
                 .checked_add(string.len())
-                .filter(|total| *total <= super::block::MAX_NAME_BYTES)?;
+                .filter(|total| *total <= MAX_PREFIXED_BYTES)?;
             strings.push(string);
         }
         Some(strings)
