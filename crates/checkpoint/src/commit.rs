@@ -133,7 +133,7 @@ impl Attempt {
     }
 
     /// Whether `COMMIT` names this attempt.
-    fn is_committed(&self, store: &dyn Store) -> Result<bool, Error> {
+    pub(crate) fn is_committed(&self, store: &dyn Store) -> Result<bool, Error> {
         match self.committed(store)? {
             None => Ok(false),
             Some(attempt) if attempt == self.name => Ok(true),

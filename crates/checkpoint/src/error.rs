@@ -130,6 +130,30 @@ pub enum Error {
         /// Why.
         source: Arc<Error>,
     },
+    /// A model lies where another is to be written.
+    #[error("`{url}` already holds a model: {}", list(files))]
+    TargetTaken {
+        /// The folder.
+        url: String,
+        /// The model's files.
+        files: Vec<String>,
+    },
+    /// A rewrite to the same place was cut short.
+    #[error("`{url}` holds an unfinished conversion, in `{folder}`")]
+    Unfinished {
+        /// Where it was to be written.
+        url: String,
+        /// Where what there is of it lies.
+        folder: String,
+    },
+    /// A rewrite that was cut short cannot be taken up again.
+    #[error("cannot go on with the unfinished conversion in `{url}`: {reason}")]
+    CannotResume {
+        /// Where it was to be written.
+        url: String,
+        /// Why not.
+        reason: String,
+    },
     /// There is nothing at a path.
     #[error("`{path}` does not exist")]
     NoSuchPath {

@@ -8,8 +8,11 @@ mod cache;
 mod checkpoint;
 mod chosen;
 mod dcp;
+mod folder;
 mod hf;
+mod journal;
 mod output;
+mod safetensors;
 
 use crate::Error;
 use crate::load::{LoadOptions, load};
@@ -30,7 +33,10 @@ use std::thread;
 pub use checkpoint::{NewCheckpoint, RewriteReport, rewrite};
 pub use chosen::Chosen;
 pub use dcp::{DcpContents, export_dcp, plan_dcp};
-pub use hf::{ExportReport, PlannedFile, export_hf, plan_hf};
+pub use folder::{ExportReport, PlannedFile, model_files};
+pub use hf::{export_hf, plan_hf};
+pub use journal::UNFINISHED_FOLDER;
+pub use safetensors::{export_safetensors, plan_safetensors};
 
 /// What can be chosen for a rewrite.
 #[derive(Debug, Clone)]
@@ -41,6 +47,25 @@ pub struct RewriteOptions {
     pub verify: bool,
     /// Counts the bytes written, for a progress bar.
     pub progress: Arc<AtomicU64>,
+    /// Tells this rewrite from others: words that change with the source and with what is made of it. Without any, a new
+    /// checkpoint that is cut short cannot be taken up again.
+    pub identity: String,
+    /// What becomes of a rewrite to the same place that was cut short.
+    pub unfinished: OnUnfinished,
+    /// Whether a model that lies in the place of an export goes, once the new one is whole.
+    pub replace: bool,
+}
+
+/// What becomes of an earlier rewrite to the same place that was cut short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnUnfinished {
+    /// Nothing, and the new one is refused.
+    Refuse,
+    /// The new one goes on where it ended, if source and options are the same. Without one it begins.
+    Resume,
+    /// It is deleted.
+    #[default]
+    Discard,
 }
 
 impl Default for RewriteOptions {
@@ -49,7 +74,23 @@ impl Default for RewriteOptions {
             memory_bytes: 1 << 30,
             verify: true,
             progress: Arc::default(),
+            identity: String::new(),
+            unfinished: OnUnfinished::default(),
+            replace: false,
         }
+    }
+}
+
+impl RewriteOptions {
+    /// The chunks that are filled at a time: half of the memory, while the other half is being written.
+    fn filled_chunks(&self) -> usize {
+        let chunks = usize::try_from(self.memory_bytes / CHUNK_BYTES as u64).unwrap_or(usize::MAX);
+        chunks / 2
+    }
+
+    /// How many of `files` are written at a time.
+    fn group_len(&self, files: usize) -> usize {
+        self.filled_chunks().clamp(1, files.max(1))
     }
 }
 
@@ -65,10 +106,8 @@ fn write_files(
 ) -> Result<Vec<Vec<u32>>, Error> {
     let source = Cached::new(source);
     let pool = Arc::new(Pool::new(Some(options.memory_bytes)));
-    let chunks = usize::try_from(options.memory_bytes / CHUNK_BYTES as u64).unwrap_or(usize::MAX);
-    // Half of the memory is being filled while the other half is being written.
-    let group = (chunks / 2).clamp(1, files.len().max(1));
-    let window = (chunks / 2 / group).clamp(1, WINDOW_CHUNKS);
+    let group = options.group_len(files.len());
+    let window = (options.filled_chunks() / group).clamp(1, WINDOW_CHUNKS);
     let mut crcs = Vec::with_capacity(files.len());
     for files in files.chunks_mut(group) {
         let writers: Vec<Sink> = files

@@ -35,6 +35,13 @@ impl Error {
             Error::Disagreement { .. } => {
                 "every rank must describe a tensor in the same way, and every launch needs its own session name".into()
             }
+            Error::TargetTaken { .. } => "choose another folder, or pass `replace`".into(),
+            Error::Unfinished { .. } => {
+                "go on with it with `--resume`, or start over with `--replace`".into()
+            }
+            Error::CannotResume { .. } => {
+                "give the same source and options, or start over with `--replace`".into()
+            }
             Error::NoSuchStep { available, .. } if available.is_empty() => {
                 "the run has no committed steps".into()
             }

@@ -1,20 +1,24 @@
 //! A source as a new checkpoint with another layout.
 
+use super::journal::{Journal, UNFINISHED_FOLDER};
 use super::output::{Frame, OutputFile, OutputItem};
 use super::{RewriteOptions, write_files};
 use crate::Error;
+use crate::checksum::sha256_hex;
 use crate::clock::rfc3339;
 use crate::commit::Attempt;
+use crate::error::StoreContext;
 use crate::layout::Layout;
-use crate::names::{attempt_name, random_session};
-use crate::part::Part;
+use crate::names::{attempt_name, random_session, step_folder};
+use crate::part::{Part, read_head};
 use crate::save::{SaveOptions, WriterPlan, put_assets};
 use crate::source::Source;
 use cairn_sharding::TensorSpec;
 use cairn_store::Store;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 /// What a rewrite did.
@@ -49,6 +53,10 @@ pub struct NewCheckpoint {
 ///
 /// The data streams through a bounded amount of memory; one process does the work of all ranks.
 ///
+/// # Crash safety
+/// As a save: the whole step is there, or nothing of it. If the options give the rewrite an identity, it can be taken up again, and
+/// the files of ranks that had put their parts are kept.
+///
 /// # Errors
 /// If the specs do not fit the source, something is damaged, or the step is committed already.
 pub fn rewrite(
@@ -59,69 +67,139 @@ pub fn rewrite(
 ) -> Result<RewriteReport, Error> {
     let layout = Layout::new(new.tensors.clone(), new.aliases.clone());
     layout.check_world(new.world)?;
-    let attempt = Attempt {
-        step: new.step,
-        name: attempt_name(&random_session(), new.step, 0),
-        world: new.world,
-        if_committed: new.save.if_committed,
-    };
-    attempt.refuse_committed(store.as_ref())?;
     let plans: Vec<WriterPlan> = (0..new.world)
         .map(|rank| WriterPlan::of_rank(&layout, rank, new.world))
         .collect::<Result<_, _>>()?;
-    let mut files: Vec<OutputFile> = (0..new.world)
-        .filter_map(|rank| output_file(&attempt, rank, &plans[rank]))
-        .collect();
-    let crcs = write_files(source, store, &mut files, options)?;
-    put_parts(store.as_ref(), new, &attempt, &plans, crcs)?;
-    attempt.commit(store.as_ref())?;
+    let mut journal = open_journal(store.as_ref(), new, options)?;
+    let begun = journal.as_ref().and_then(|journal| journal.attempt());
+    let attempt = Attempt {
+        step: new.step,
+        name: match begun {
+            Some(name) => name.to_string(),
+            None => attempt_name(&random_session(), new.step, 0),
+        },
+        world: new.world,
+        if_committed: new.save.if_committed,
+    };
+    if !attempt.is_committed(store.as_ref())? {
+        if let Some(journal) = journal
+            .as_mut()
+            .filter(|journal| journal.attempt().is_none())
+        {
+            journal.begin_attempt(&attempt.name)?;
+        }
+        write_ranks(source, store, new, &attempt, &plans, options)?;
+        attempt.commit(store.as_ref())?;
+    }
+    journal.map_or(Ok(()), Journal::close)?;
+    let images = plans.iter().filter_map(|plan| plan.image.as_ref());
     Ok(RewriteReport {
         step: new.step,
-        files: files.len(),
-        len_bytes: files.iter().map(|file| file.len).sum(),
+        files: images.clone().count(),
+        len_bytes: images.map(|image| image.len).sum(),
     })
 }
 
-/// Puts every rank's part; `crcs` has a table for each rank that has a file.
-fn put_parts(
-    store: &dyn Store,
+/// The journal of a rewrite that has an identity.
+fn open_journal<'a>(
+    store: &'a dyn Store,
+    new: &NewCheckpoint,
+    options: &RewriteOptions,
+) -> Result<Option<Journal<'a>>, Error> {
+    if options.identity.is_empty() {
+        return Ok(None);
+    }
+    let folder = format!("{UNFINISHED_FOLDER}-{}", step_folder(new.step));
+    let identity = sha256_hex(format!("{}\n{new:?}", options.identity).as_bytes());
+    Journal::open(store, folder, identity, options.unfinished).map(Some)
+}
+
+/// Writes the file and the part of every rank that has no part yet.
+fn write_ranks(
+    source: &dyn Source,
+    store: &Arc<dyn Store>,
     new: &NewCheckpoint,
     attempt: &Attempt,
     plans: &[WriterPlan],
-    crcs: Vec<Vec<u32>>,
+    options: &RewriteOptions,
 ) -> Result<(), Error> {
-    let mut crcs = crcs.into_iter();
-    let mut assets = put_assets(store, attempt, &new.save.assets)?;
-    let created = rfc3339(SystemTime::now());
-    for (rank, plan) in plans.iter().enumerate() {
-        let crcs = plan.image.as_ref().and_then(|_| crcs.next());
-        let crcs = crcs.unwrap_or_default();
-        let first = rank == 0;
-        let part = Part {
-            step: new.step,
-            attempt: attempt.name.clone(),
-            writer: rank,
-            world: new.world,
-            created: created.clone(),
-            layout_hash: plan.hash,
-            layout: plan.layout.contributed_by(rank),
-            file: plan.file_entry(rank, &crcs),
-            values: if first {
-                new.values.clone()
-            } else {
-                BTreeMap::new()
-            },
-            rank_values: BTreeMap::new(),
-            tags: if first {
-                new.save.tags.clone()
-            } else {
-                Vec::new()
-            },
-            assets: std::mem::take(&mut assets),
-        };
-        part.put(store, &attempt.keys(), &crcs)?;
+    let done = keep_finished(store.as_ref(), attempt)?;
+    let skipped = done
+        .iter()
+        .filter_map(|rank| plans.get(*rank)?.image.as_ref());
+    let skipped = skipped.map(|image| image.len).sum();
+    options.progress.fetch_add(skipped, Ordering::Relaxed);
+    let left: Vec<usize> = (0..new.world).filter(|rank| !done.contains(rank)).collect();
+    for ranks in left.chunks(options.group_len(left.len())) {
+        let files = ranks
+            .iter()
+            .map(|rank| output_file(attempt, *rank, &plans[*rank]));
+        let mut files: Vec<OutputFile> = files.flatten().collect();
+        let mut crcs = write_files(source, store, &mut files, options)?.into_iter();
+        for rank in ranks {
+            let crcs = plans[*rank].image.as_ref().and_then(|_| crcs.next());
+            let crcs = crcs.unwrap_or_default();
+            put_part(store.as_ref(), new, attempt, *rank, &plans[*rank], &crcs)?;
+        }
     }
     Ok(())
+}
+
+/// The ranks of an attempt that have put their parts. What others left is deleted: it may not be whole.
+fn keep_finished(store: &dyn Store, attempt: &Attempt) -> Result<BTreeSet<usize>, Error> {
+    let keys = attempt.keys();
+    let listing = store
+        .list(&keys.folder)
+        .doing(|| format!("list `{}`", keys.folder))?;
+    let mut done = BTreeSet::new();
+    for meta in &listing {
+        let writer = keys.writer_of_part(&meta.key);
+        done.extend(writer.filter(|writer| read_head(store, &keys, *writer).is_ok()));
+    }
+    let mut kept: BTreeSet<String> = [keys.index()].into();
+    for rank in &done {
+        kept.extend([keys.part(*rank), keys.data(*rank)]);
+    }
+    let assets = keys.asset("");
+    for meta in listing {
+        let is_asset = meta.key.starts_with(&assets) && done.contains(&0);
+        if !is_asset && !kept.contains(&meta.key) {
+            let doing = || format!("delete `{}`", meta.key);
+            store.delete(&meta.key).doing(doing)?;
+        }
+    }
+    Ok(done)
+}
+
+/// Puts a rank's part, and with the first the side files; `crcs` are those of its file, if it has one.
+fn put_part(
+    store: &dyn Store,
+    new: &NewCheckpoint,
+    attempt: &Attempt,
+    rank: usize,
+    plan: &WriterPlan,
+    crcs: &[u32],
+) -> Result<(), Error> {
+    let mut part = Part {
+        step: new.step,
+        attempt: attempt.name.clone(),
+        writer: rank,
+        world: new.world,
+        created: rfc3339(SystemTime::now()),
+        layout_hash: plan.hash,
+        layout: plan.layout.contributed_by(rank),
+        file: plan.file_entry(rank, crcs),
+        values: BTreeMap::new(),
+        rank_values: BTreeMap::new(),
+        tags: Vec::new(),
+        assets: BTreeMap::new(),
+    };
+    if rank == 0 {
+        part.values = new.values.clone();
+        part.tags = new.save.tags.clone();
+        part.assets = put_assets(store, attempt, &new.save.assets)?;
+    }
+    part.put(store, &attempt.keys(), crcs)
 }
 
 fn output_file(attempt: &Attempt, rank: usize, plan: &WriterPlan) -> Option<OutputFile> {

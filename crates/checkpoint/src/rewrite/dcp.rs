@@ -1,8 +1,9 @@
 //! A source as a folder that `torch.distributed.checkpoint` loads.
 
-use super::hf::{ExportReport, PlannedFile, put, shards};
+use super::RewriteOptions;
+use super::folder::{ExportReport, Folder, PlannedFile};
+use super::hf::shards;
 use super::output::{Checksum, Frame, OutputFile, OutputItem};
-use super::{RewriteOptions, write_files};
 use crate::Error;
 use crate::source::{Source, StoredTensor};
 use cairn_formats::dcp::{DATA_SUFFIX, METADATA_FILE, StoredItem, encode_metadata};
@@ -29,21 +30,16 @@ pub struct DcpContents<'a> {
 /// # Errors
 /// As [`export_dcp`], before anything is written.
 pub fn plan_dcp(source: &dyn Source, contents: DcpContents) -> Result<Vec<PlannedFile>, Error> {
-    let planned = |file: OutputFile| PlannedFile {
-        tensors: file.items.len(),
-        len_bytes: file.len,
-        name: file.key,
-    };
-    let folder = Folder::new(source, contents)?;
-    Ok(folder.files.into_iter().map(planned).collect())
+    Ok(Builder::folder(source, contents)?.planned())
 }
 
 /// Writes `contents` of `source` as a folder that stock torch loads with `dcp.load`.
 ///
-/// Data files come first and `.metadata` last, so that a folder cut short by a crash does not look like a checkpoint.
+/// # Crash safety
+/// As [`export_hf`](super::export_hf); `.metadata` comes last.
 ///
 /// # Errors
-/// If torch has no such element type or value, the folder already holds one of the files, something is damaged, or the
+/// If torch has no such element type or value, the folder already holds a model, something is damaged, or the
 /// disk is full.
 pub fn export_dcp(
     source: &dyn Source,
@@ -51,40 +47,36 @@ pub fn export_dcp(
     contents: DcpContents,
     options: &RewriteOptions,
 ) -> Result<ExportReport, Error> {
-    let mut folder = Folder::new(source, contents)?;
-    let metadata = encode_metadata(&folder.items).ok_or_else(|| Error::State {
-        name: METADATA_FILE.into(),
-        reason: "cannot name an element type that torch does not have".into(),
-    })?;
-    for file in folder.files.chunks_mut(1) {
-        write_files(source, store, file, options)?;
-    }
-    let assets = source.assets()?;
-    for (name, bytes) in &assets {
-        put(store.as_ref(), name, bytes)?;
-    }
-    put(store.as_ref(), METADATA_FILE, &metadata)?;
-    Ok(ExportReport {
-        len_bytes: folder.files.iter().map(|file| file.len).sum(),
-        files: folder.files.into_iter().map(|file| file.key).collect(),
-        tensors: contents.names.len(),
-        assets: assets.len(),
-    })
+    let mut folder = Builder::folder(source, contents)?;
+    folder.assets = source.assets()?;
+    folder.write(source, store, options)
 }
 
-/// A folder as it will be.
-struct Folder {
+/// A folder that is being filled.
+#[derive(Default)]
+struct Builder {
     files: Vec<OutputFile>,
     items: Vec<StoredItem>,
 }
 
-impl Folder {
+impl Builder {
+    /// The folder without its side files.
+    fn folder(source: &dyn Source, contents: DcpContents) -> Result<Folder, Error> {
+        let builder = Self::new(source, contents)?;
+        let metadata = encode_metadata(&builder.items).ok_or_else(|| Error::State {
+            name: METADATA_FILE.into(),
+            reason: "cannot name an element type that torch does not have".into(),
+        })?;
+        Ok(Folder {
+            files: builder.files,
+            entry: Some((METADATA_FILE.into(), metadata)),
+            ..Folder::default()
+        })
+    }
+
     /// Deals tensors to files in order; the values come first.
     fn new(source: &dyn Source, contents: DcpContents) -> Result<Self, Error> {
-        let mut folder = Self {
-            files: Vec::new(),
-            items: Vec::new(),
-        };
+        let mut folder = Self::default();
         for shard in shards(source, contents.names, contents.shard_bytes)? {
             folder.files.push(OutputFile {
                 key: format!("__{}_0{DATA_SUFFIX}", folder.files.len()),

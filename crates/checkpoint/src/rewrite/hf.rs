@@ -1,7 +1,8 @@
 //! A source as a Hugging Face model folder.
 
+use super::RewriteOptions;
+use super::folder::{ExportReport, Folder, PlannedFile};
 use super::output::{Frame, OutputFile, OutputItem};
-use super::{RewriteOptions, write_files};
 use crate::Error;
 use crate::error::StoreContext;
 use crate::image::Image;
@@ -13,30 +14,6 @@ use cairn_store::{PutMode, Store};
 use serde_json::{Map, json};
 use std::sync::Arc;
 
-/// What an export did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExportReport {
-    /// The data files written.
-    pub files: Vec<String>,
-    /// Their bytes.
-    pub len_bytes: u64,
-    /// The tensors in them.
-    pub tensors: usize,
-    /// Side files copied.
-    pub assets: usize,
-}
-
-/// A file that an export will write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedFile {
-    /// Its name.
-    pub name: String,
-    /// The tensors in it.
-    pub tensors: usize,
-    /// Its length.
-    pub len_bytes: u64,
-}
-
 /// The data files that [`export_hf`] would write for the same arguments.
 ///
 /// # Errors
@@ -46,21 +23,17 @@ pub fn plan_hf(
     names: &[&str],
     shard_bytes: u64,
 ) -> Result<Vec<PlannedFile>, Error> {
-    let planned = |file: OutputFile| PlannedFile {
-        tensors: file.items.len(),
-        len_bytes: file.len,
-        name: file.key,
-    };
-    let files = output_files(source, names, shard_bytes)?;
-    Ok(files.into_iter().map(planned).collect())
+    Ok(folder(source, names, shard_bytes)?.planned())
 }
 
 /// Writes the tensors `names` of `source` whole into a Hugging Face folder, split into files of at most `shard_bytes` of data.
 ///
-/// Data files come first and the index last, so that a folder cut short by a crash does not look like a model.
+/// # Crash safety
+/// Everything gathers aside and is published when it is whole, the index last; see [`RewriteOptions`] for how to take up what was cut
+/// short, and for what becomes of a model that is there.
 ///
 /// # Errors
-/// If the folder already holds one of the files, something is damaged, or the disk is full.
+/// If the folder already holds a model, something is damaged, or the disk is full.
 pub fn export_hf(
     source: &dyn Source,
     store: &Arc<dyn Store>,
@@ -68,34 +41,36 @@ pub fn export_hf(
     shard_bytes: u64,
     options: &RewriteOptions,
 ) -> Result<ExportReport, Error> {
-    let mut files = output_files(source, names, shard_bytes)?;
+    let mut folder = folder(source, names, shard_bytes)?;
+    folder.assets = source.assets()?;
+    folder.write(source, store, options)
+}
+
+/// The folder without its side files.
+fn folder(source: &dyn Source, names: &[&str], shard_bytes: u64) -> Result<Folder, Error> {
+    let files = output_files(source, names, shard_bytes)?;
+    let entry = (files.len() > 1).then(|| (INDEX_FILE.to_string(), index(&files)));
+    Ok(Folder {
+        files,
+        entry,
+        ..Folder::default()
+    })
+}
+
+/// The text of the index: which file each tensor lies in.
+fn index(files: &[OutputFile]) -> Vec<u8> {
     let mut weight_map = Map::new();
     let mut total = 0;
-    for file in &files {
+    for file in files {
         for item in &file.items {
             weight_map.insert(item.name.clone(), json!(file.key));
             total += item.len;
         }
     }
-    for file in files.chunks_mut(1) {
-        write_files(source, store, file, options)?;
-    }
-    let assets = source.assets()?;
-    for (name, bytes) in &assets {
-        put(store.as_ref(), name, bytes)?;
-    }
-    if files.len() > 1 {
-        weight_map.sort_keys();
-        let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
-        let text = serde_json::to_string_pretty(&index).expect("an index is JSON") + "\n";
-        put(store.as_ref(), INDEX_FILE, text.as_bytes())?;
-    }
-    Ok(ExportReport {
-        len_bytes: files.iter().map(|file| file.len).sum(),
-        files: files.into_iter().map(|file| file.key).collect(),
-        tensors: weight_map.len(),
-        assets: assets.len(),
-    })
+    weight_map.sort_keys();
+    let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
+    let text = serde_json::to_string_pretty(&index).expect("an index is JSON") + "\n";
+    text.into_bytes()
 }
 
 pub(super) fn put(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
@@ -157,7 +132,8 @@ pub(super) fn shards<'a>(
     Ok(shards)
 }
 
-fn output_file(key: String, shard: &Shard) -> Result<OutputFile, Error> {
+/// The safetensors file of these tensors, wide elements first.
+pub(super) fn output_file(key: String, shard: &Shard) -> Result<OutputFile, Error> {
     let mut order: Vec<_> = shard.iter().collect();
     order.sort_by_key(|(name, stored, _)| (std::cmp::Reverse(stored.dtype.bits()), *name));
     let mut entries = Vec::new();

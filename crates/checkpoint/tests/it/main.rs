@@ -16,6 +16,7 @@ mod give_up;
 mod mutation;
 mod race;
 mod repeat;
+mod resume;
 mod retention;
 mod rewrite;
 mod roundtrip;

@@ -274,7 +274,7 @@ fn an_export_does_not_overwrite_a_model() {
         .unwrap();
     let names = checkpoint.names();
     let exported = export_hf(&checkpoint, &store, &names, u64::MAX, &with_memory(1));
-    assert!(matches!(exported, Err(Error::Store { .. })));
+    assert!(matches!(exported, Err(Error::TargetTaken { .. })));
     assert_eq!(store.get(SINGLE_FILE).unwrap(), b"precious");
     assert_eq!(kept_files(store.as_ref()), [SINGLE_FILE]);
 }
