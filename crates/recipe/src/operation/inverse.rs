@@ -92,7 +92,7 @@ impl Regroup {
     fn inverse(&self, shapes: Option<&[Vec<usize>]>) -> Result<Self, Problem> {
         let sizes = match shapes {
             Some(shapes) => Some(self.part_sizes(shapes)?),
-            None => None,
+            None => self.written_sizes(),
         };
         let mut at = 0;
         let cut = |count: &usize| {
@@ -116,6 +116,16 @@ impl Regroup {
             order,
             joins: self.cuts.iter().map(Cut::count).collect(),
         })
+    }
+
+    /// The size of each part, if all are written down.
+    fn written_sizes(&self) -> Option<Vec<usize>> {
+        let sizes = self.cuts.iter().map(|cut| match cut {
+            Cut::Sizes(sizes) => Some(sizes.as_slice()),
+            Cut::Equal(_) => None,
+        });
+        let sizes: Option<Vec<&[usize]>> = sizes.collect();
+        sizes.map(|sizes| sizes.concat())
     }
 
     /// The size of each part that tensors of these shapes are cut into.
