@@ -43,17 +43,21 @@ pub(super) struct OutputItem {
 /// A CRC-32 that is known once all bytes of an item have passed, and lies in a frame behind them.
 pub(super) struct Checksum {
     digest: Digest,
-    frame: usize,
-    at: [usize; 2],
+    /// Frames of the file, and places in them.
+    places: [(usize, usize); 2],
 }
 
 impl Checksum {
     /// To be entered into the frame number `frame` of the file, at these places.
     pub(super) fn new(frame: usize, at: [usize; 2]) -> Self {
+        Self::at(at.map(|at| (frame, at)))
+    }
+
+    /// To be entered at these places: a frame of the file that lies behind the item, and where in it.
+    pub(super) fn at(places: [(usize, usize); 2]) -> Self {
         Self {
             digest: Digest::new(CrcAlgorithm::Crc32IsoHdlc),
-            frame,
-            at,
+            places,
         }
     }
 }
@@ -86,9 +90,8 @@ impl OutputFile {
             checksum.digest.update(&out[part.range]);
             if is_last {
                 let crc = u32::try_from(checksum.digest.finalize()).expect("a CRC of 32 bits");
-                for at in checksum.at {
-                    self.frames[checksum.frame].bytes[at..at + 4]
-                        .copy_from_slice(&crc.to_le_bytes());
+                for (frame, at) in checksum.places {
+                    self.frames[frame].bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
                 }
             }
         }

@@ -197,4 +197,40 @@ mod tests {
         assert_eq!(files([0, 0], [2, 3]), [0]);
         assert_eq!(files([3, 0], [2, 3]), [2]);
     }
+
+    /// What `name` holds of the fixture at `place`, as four-byte floats.
+    fn loaded(place: &str, name: &str) -> Vec<f32> {
+        let folder = env!("CARGO_MANIFEST_DIR").replace("crates/checkpoint", "crates/formats");
+        let store = Arc::new(cairn_store::Local::new(format!(
+            "{folder}/fixtures/{place}"
+        )));
+        let model = cairn_formats::open(store.as_ref()).unwrap();
+        let source = ModelSource::new(store, model);
+        let count = source.find(name).unwrap().shape.iter().product();
+        let (dtype, bytes) = crate::read_elements(&source, name, 0..count).unwrap();
+        assert_eq!(dtype, DType::F32);
+        let (floats, _) = bytes.as_chunks();
+        floats
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect()
+    }
+
+    #[test]
+    fn compressed_chunks_load_like_any_others() {
+        let counted: Vec<f32> = (0..48_u8).map(f32::from).collect();
+        for form in ["zarr2", "zarr2-plain", "zarr3", "ocdbt2", "ocdbt3"] {
+            assert_eq!(loaded(&format!("orbax/{form}"), "params.w"), counted);
+        }
+    }
+
+    #[test]
+    fn parameters_in_flat_buffers_load_like_any_others() {
+        for (step, universal) in [("zero2", "zero2-universal"), ("zero3", "zero3-universal")] {
+            for name in ["embed", "inner.bias", "optimizer.inner.weight.exp_avg_sq"] {
+                let flat = loaded(&format!("deepspeed/{step}"), name);
+                assert_eq!(flat, loaded(&format!("deepspeed/{universal}"), name));
+            }
+        }
+    }
 }
