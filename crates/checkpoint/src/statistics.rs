@@ -4,14 +4,13 @@
 //! together in the order of the stretches: memory is bounded, and the result does not depend on the number of threads.
 
 mod checksums;
-mod reading;
 mod scan;
 
 use crate::Error;
+use crate::computed::{not_there, read_piece};
 use crate::source::{Source, StoredTensor};
 use cairn_tensor::{Difference, Histogram, Summary, Tolerance, element_count};
 use checksums::equal_by_checksum;
-use reading::{fault, find, read_piece};
 use scan::{Stretch, scan, stretches};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -168,6 +167,16 @@ impl Both {
     fn whole(&self) -> bool {
         is_packed(&self.left) || is_packed(&self.right)
     }
+}
+
+fn find(source: &dyn Source, name: &str) -> Result<StoredTensor, Error> {
+    source.find(name).ok_or_else(|| not_there(name))
+}
+
+/// Something about a tensor that cannot be dealt with.
+fn fault(name: &str, reason: String) -> Error {
+    let name = name.to_string();
+    Error::State { name, reason }
 }
 
 /// Whether several elements share a byte.
