@@ -7,6 +7,7 @@ use cairn::checkpoint::{
     Checkpoint, Checkpointer, Error as CheckpointError, ModelSource, Place, Source, World, find,
     parse_step_folder, split_path, step_folder,
 };
+use cairn::formats::Model;
 use cairn::store::{self, Store};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -49,6 +50,14 @@ impl Opened {
         match self {
             Opened::Checkpoint { checkpoint, .. } => Some(checkpoint),
             Opened::Folder(_) | Opened::File(_) => None,
+        }
+    }
+
+    /// The model, if it is one of another format.
+    pub(crate) fn model(&self) -> Option<&Model> {
+        match self {
+            Opened::Checkpoint { .. } => None,
+            Opened::Folder(model) | Opened::File(model) => Some(model.model()),
         }
     }
 

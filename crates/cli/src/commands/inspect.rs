@@ -6,10 +6,13 @@ mod patterns;
 mod summary;
 mod tree;
 
+pub(crate) use map::Map;
+
 use crate::args::Inspect;
 use crate::error::{Error, Exit};
 use crate::open::{Opened, open};
 use crate::printer::Printer;
+use cairn::checkpoint::Source;
 use cairn::sharding::{Distribution, Sharding, TensorSpec};
 use cairn::tensor::{DType, element_count};
 use serde::Serialize;
@@ -49,12 +52,11 @@ pub(crate) struct Tensor {
 
 /// Every tensor, by name; other names of a tensor are not counted again.
 fn tensors(opened: &Opened) -> Vec<Tensor> {
-    let source = opened.source();
     if let Some(checkpoint) = opened.checkpoint() {
         let layout = &checkpoint.manifest().layout;
         let stored = layout.iter();
         let stored = stored.map(|(name, spec)| Tensor::of_spec(name, spec));
-        let aliases = source.aliases();
+        let aliases = checkpoint.aliases();
         let derived = layout.derived().keys();
         let derived = derived.filter(|name| !aliases.contains_key(*name));
         let derived =
@@ -63,23 +65,26 @@ fn tensors(opened: &Opened) -> Vec<Tensor> {
         tensors.sort_by(|one, other| one.name.cmp(&other.name));
         return tensors;
     }
-    let stored = source
-        .names()
-        .into_iter()
-        .filter_map(|name| Some((name, source.find(name)?)));
+    let model = opened.model().into_iter();
+    let stored = model.flat_map(|model| &model.tensors);
     stored
-        .map(|(name, stored)| Tensor {
-            name: name.to_string(),
-            dtype: stored.dtype.to_string(),
-            len_bytes: len_bytes(stored.dtype, &stored.shape),
-            shape: stored.shape,
-            sharding: None,
-            mesh: None,
-        })
+        .map(|(name, tensor)| Tensor::unsharded(name, tensor.dtype, &tensor.shape))
         .collect()
 }
 
 impl Tensor {
+    /// A tensor of a format that knows no sharding.
+    fn unsharded(name: &str, dtype: DType, shape: &[usize]) -> Self {
+        Self {
+            name: name.to_string(),
+            dtype: dtype.to_string(),
+            shape: shape.to_vec(),
+            sharding: None,
+            mesh: None,
+            len_bytes: len_bytes(dtype, shape),
+        }
+    }
+
     fn of_spec(name: &str, spec: &TensorSpec) -> Self {
         let (sharding, mesh) = match spec.distribution() {
             Distribution::Mesh(sharding) => (how(sharding), Some(sharding.mesh().to_string())),

@@ -21,6 +21,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       convert      Write a checkpoint as a Hugging Face model, or for torch
       ema          Average the weights of stored steps
       plan         Show what a save, a load or a move would do
+      recipe       Show what a recipe makes of the tensors of a checkpoint
       cat          Print values of a tensor, reading only their bytes
       report       Show where the time of saves went
       prune        Delete old steps of a run

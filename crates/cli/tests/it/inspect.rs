@@ -72,16 +72,16 @@ fn the_tree_lists_every_tensor() {
     exit code 0
     ----- stdout
     lm_head.weight          bf16[64, 16]  2.0 KiB  tp, -
-    model
-    ├─ layers
-    │  ├─ 0
+    model                   5 tensors       800 B
+    ├─ layers               4 tensors       768 B
+    │  ├─ 0                 2 tensors       384 B
     │  │  ├─ experts        f32[4, 2, 6]    192 B  tp, -, -
     │  │  └─ q_proj.weight  f32[8, 6]       192 B  tp, dp
-    │  └─ 1
+    │  └─ 1                 2 tensors       384 B
     │     ├─ experts        f32[4, 2, 6]    192 B  tp, -, -
     │     └─ q_proj.weight  f32[8, 6]       192 B  tp, dp
     └─ norm.weight          f32[8]           32 B  replicated
-    optimizer
+    optimizer               2 tensors       128 B
     ├─ exp_avg              f32[30]         120 B  - | flat(dp)
     └─ step                 i64[]             8 B  replicated
     ----- stderr
@@ -422,4 +422,102 @@ fn a_tensor_that_is_the_cast_of_another_is_shown_like_one_that_is_stored() {
             "{path}: {text}"
         );
     }
+}
+
+#[test]
+fn boxes_that_another_tool_stored_are_drawn_with_their_numbers() {
+    let place = Place::empty();
+    std::fs::create_dir(place.path("shards")).unwrap();
+    for (file, row) in [(1, 0), (2, 2)] {
+        let info = format!(r#"{{\"w\":{{\"saved_offsets\":[{row},0]}}}}"#);
+        let header = format!(
+            r#"{{"__metadata__":{{"DCP_SHARDING_INFO":"{info}"}},"w":{{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}}}"#
+        );
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header.as_bytes());
+        bytes.extend([0; 24]);
+        let name = format!("shards/model-{file:05}-of-00002.safetensors");
+        std::fs::write(place.path(&name), bytes).unwrap();
+    }
+    check!(place.cairn(&["inspect", "shards", "--map", "w"]), @"
+    exit code 0
+    ----- stdout
+    tensor  w
+    type    f32[4, 3], 48 B
+
+      0            3
+    0 ┌────────────┐
+      │ 0          │
+    2 ├────────────┤
+      │ 1          │
+    4 └────────────┘
+
+    BOX  STORED    FILE                              OFFSET  SIZE
+      0  [0:2, :]  model-00001-of-00002.safetensors     138  24 B
+      1  [2:4, :]  model-00002-of-00002.safetensors     138  24 B
+    ----- stderr
+    ");
+}
+
+/// A folder like that of a mixture of 256 experts in 58 layers: 45,000 tensors in 163 files, none with data on disk.
+fn many_tensors(place: &Place) -> usize {
+    let experts = (3..61).flat_map(|layer| (0..256).map(move |expert| (layer, expert)));
+    let names = experts.flat_map(|(layer, expert)| {
+        let name = move |part| format!("model.layers.{layer}.mlp.experts.{expert}.{part}.weight");
+        ["gate_proj", "up_proj", "down_proj"].map(name)
+    });
+    let names: Vec<String> = names.collect();
+    std::fs::create_dir(place.path("many")).unwrap();
+    let mut index = serde_json::Map::new();
+    for (number, names) in names.chunks(274).enumerate() {
+        let file = format!("model-{:05}-of-00163.safetensors", number + 1);
+        let mut header = serde_json::Map::new();
+        for (at, name) in names.iter().enumerate() {
+            let offsets = [at << 25, (at + 1) << 25];
+            let entry = serde_json::json!({"dtype": "BF16", "shape": [4096, 4096], "data_offsets": offsets});
+            header.insert(name.clone(), entry);
+            index.insert(name.clone(), file.clone().into());
+        }
+        let header = serde_json::Value::Object(header).to_string();
+        let len = 8 + header.len() as u64 + ((names.len() as u64) << 25);
+        let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+        let path = place.path("many").join(file);
+        std::fs::write(&path, bytes).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(len).unwrap();
+    }
+    let index = serde_json::json!({"metadata": {}, "weight_map": index});
+    let path = place.path("many/model.safetensors.index.json");
+    std::fs::write(path, index.to_string()).unwrap();
+    names.len()
+}
+
+#[test]
+fn a_model_of_many_tensors_is_a_few_lines() {
+    let place = Place::empty();
+    let count = many_tensors(&place);
+    let report = place.json(&["inspect", "many"]);
+    assert_eq!(report["tensors"], count);
+    let patterns = report["patterns"].as_array().unwrap();
+    assert_eq!(patterns.len(), 3);
+    assert_eq!(
+        patterns[0]["pattern"],
+        "model.layers.#.mlp.experts.#.down_proj.weight"
+    );
+    assert_eq!(patterns[0]["count"], count / 3);
+}
+
+/// `cargo test --release -p cairn-cli --test it -- --ignored a_fifth_of_a_second`, on a machine with nothing else to do.
+#[test]
+#[ignore = "measures time"]
+fn many_tensors_are_inspected_in_a_fifth_of_a_second() {
+    let place = Place::empty();
+    many_tensors(&place);
+    let took = || {
+        let start = std::time::Instant::now();
+        assert!(place.output(&["inspect", "many"]).status.success());
+        start.elapsed()
+    };
+    let best = (0..5).map(|_| took()).min().unwrap();
+    assert!(best < std::time::Duration::from_millis(200), "{best:?}");
 }

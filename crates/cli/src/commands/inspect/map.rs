@@ -18,7 +18,7 @@ const MAX_ROWS: usize = 64;
 const MAX_RANKS_CHARS: usize = 32;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Map {
+pub(crate) struct Map {
     #[serde(flatten)]
     tensor: Tensor,
     /// The tensor it is the cast of, if it is not stored itself; then that one is.
@@ -62,7 +62,7 @@ fn cast_of(opened: &Opened, name: &str) -> Option<String> {
 }
 
 impl Map {
-    pub(super) fn new(opened: &Opened, name: &str) -> Result<Self, Error> {
+    pub(crate) fn new(opened: &Opened, name: &str) -> Result<Self, Error> {
         let mut found = find(opened.source(), name)?;
         let cast_of = cast_of(opened, name);
         let stored_name = cast_of.as_deref().unwrap_or(name);
@@ -83,10 +83,8 @@ impl Map {
         });
         let stored = stored.collect();
         let Some(checkpoint) = opened.checkpoint() else {
-            let tensors = super::tensors(opened);
-            let tensor = tensors.into_iter().find(|tensor| tensor.name == name);
             return Ok(Self {
-                tensor: tensor.expect("it was just found"),
+                tensor: Tensor::unsharded(name, found.dtype, &found.shape),
                 cast_of,
                 shards: Vec::new(),
                 stored,
@@ -106,15 +104,21 @@ impl Map {
         })
     }
 
+    /// The map, unless it has more parts than that.
+    pub(crate) fn of_at_most(self, parts: usize) -> Option<Self> {
+        (self.shards.len() <= parts && self.stored.len() <= parts).then_some(self)
+    }
+
     pub(super) fn text(&self, paint: Paint) -> String {
         let mut text = self.title(paint);
         text.push('\n');
-        match self.grid() {
-            Some(grid) => text.push_str(&grid.draw(paint)),
-            None if self.shards.is_empty() => {}
-            None => text.push_str(&self.shard_table(paint)),
-        }
-        if !self.shards.is_empty() {
+        let drawing = match self.grid() {
+            Some(grid) => grid.draw(paint),
+            None if self.shards.is_empty() => String::new(),
+            None => self.shard_table(paint),
+        };
+        text.push_str(&drawing);
+        if !drawing.is_empty() {
             text.push('\n');
         }
         text.push_str(&self.stored_table(paint));
@@ -161,8 +165,11 @@ impl Map {
         facts.render(paint)
     }
 
-    /// A drawing, where boxes tile one or two dims.
+    /// A drawing, where boxes tile one or two dims: of shards with their ranks, or of stored boxes with their numbers.
     fn grid(&self) -> Option<Grid> {
+        if self.shards.is_empty() {
+            return self.stored_grid();
+        }
         let mut boxes = Vec::new();
         for shard in &self.shards {
             for piece in &shard.pieces {
@@ -173,6 +180,21 @@ impl Map {
             }
         }
         Grid::new(&self.tensor.shape, &boxes)
+    }
+
+    fn stored_grid(&self) -> Option<Grid> {
+        let numbers: Vec<usize> = (0..self.stored.len()).collect();
+        let pieces = self.stored.iter().map(|stored| &stored.piece);
+        let boxes = pieces.zip(&numbers).map(|(piece, number)| {
+            let boxed = piece.elements.is_none();
+            boxed.then_some((
+                &piece.offset[..],
+                &piece.extent[..],
+                std::slice::from_ref(number),
+            ))
+        });
+        let boxes: Vec<_> = boxes.collect::<Option<_>>()?;
+        Grid::new(&self.tensor.shape, &boxes).filter(|_| boxes.len() > 1)
     }
 
     fn shard_table(&self, paint: Paint) -> String {
@@ -190,12 +212,14 @@ impl Map {
     fn stored_table(&self, paint: Paint) -> String {
         let ranked = self.stored.iter().any(|stored| stored.rank.is_some());
         let mut header = vec!["STORED", "FILE", " OFFSET", " SIZE"];
-        if ranked {
-            header.insert(0, " RANK");
+        let numbered = !ranked && self.stored.len() > 1;
+        if ranked || numbered {
+            header.insert(0, if ranked { " RANK" } else { " BOX" });
         }
         let mut table = Table::new(&header);
-        for stored in self.stored.iter().take(MAX_ROWS) {
-            let rank = stored.rank.map(|rank| rank.to_string().into());
+        for (number, stored) in self.stored.iter().enumerate().take(MAX_ROWS) {
+            let first = stored.rank.or(numbered.then_some(number));
+            let rank = first.map(|rank| rank.to_string().into());
             let piece = stored.piece.text(&self.tensor.shape).into();
             let file = stored.file.as_str().into();
             let offset = stored.file_offset.to_string().into();

@@ -3,13 +3,16 @@
 use super::Tensor;
 use crate::names::Part;
 use crate::table::{Paint, Style, Table, cell};
-use crate::units::size;
+use crate::units::{plural, size};
 use std::collections::BTreeMap;
 
 /// A part of a name: the tensor that ends here, and the parts that follow.
 #[derive(Debug, Default)]
 struct Node<'a> {
     tensor: Option<&'a Tensor>,
+    /// Tensors here and below, and their bytes.
+    count: usize,
+    len_bytes: u64,
     children: BTreeMap<Part<'a>, Node<'a>>,
 }
 
@@ -19,7 +22,10 @@ pub(super) fn text(tensors: &[Tensor], paint: Paint) -> String {
     for tensor in tensors {
         let parts = tensor.name.split('.').map(Part::new);
         let node = parts.fold(&mut root, |node, part| {
-            node.children.entry(part).or_default()
+            let child = node.children.entry(part).or_default();
+            child.count += 1;
+            child.len_bytes += tensor.len_bytes;
+            child
         });
         node.tensor = Some(tensor);
     }
@@ -48,6 +54,9 @@ impl Node<'_> {
                 Style::Dim,
                 tensor.sharding.clone().unwrap_or_default(),
             ));
+        } else {
+            row.push(cell(Style::Dim, plural(node.count, "tensor")));
+            row.push(cell(Style::Dim, size(node.len_bytes)));
         }
         table.row(row);
         for (index, (part, child)) in node.children.iter().enumerate() {
@@ -81,13 +90,13 @@ mod tests {
         let names = ["h.10.w", "h.2.w", "h.2", "a.b.c", "", "x..y"];
         let tensors: Vec<Tensor> = names.iter().map(|name| tensor(name)).collect();
         insta::assert_snapshot!(text(&tensors, Paint(false)), @"
-                 u8[1]  1 B
-        a.b.c    u8[1]  1 B
-        h
-        ├─ 2     u8[1]  1 B
-        │  └─ w  u8[1]  1 B
-        └─ 10.w  u8[1]  1 B
-        x..y     u8[1]  1 B
+                 u8[1]      1 B
+        a.b.c    u8[1]      1 B
+        h        3 tensors  3 B
+        ├─ 2     u8[1]      1 B
+        │  └─ w  u8[1]      1 B
+        └─ 10.w  u8[1]      1 B
+        x..y     u8[1]      1 B
         ");
     }
 }
