@@ -10,9 +10,11 @@ Examples:
   cairn report runs/7b                               the newest step, and one line for each before it
   cairn report runs/7b --step 12000 --html save.html a page with a timeline to zoom into
   cairn report runs/7b --perfetto save.json          the same for ui.perfetto.dev
-  cairn report runs/7b --last 1000 --tensorboard logs/cairn")]
+  cairn report runs/7b --last 1000 --tensorboard logs/cairn
+  cairn report model/ --html model.html              what the values of every layer are like
+  cairn report runs/7b --values --html both.html")]
 pub(crate) struct Report {
-    /// A run, or one of its steps
+    /// A run or one of its steps; or a model, whose values are shown
     pub(crate) path: String,
     /// The step to look at closely; the newest if not given
     #[arg(long, value_name = "N")]
@@ -20,6 +22,9 @@ pub(crate) struct Report {
     /// The newest steps to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) last: usize,
+    /// Read all tensors of the step, and show what the values of every layer are like
+    #[arg(long)]
+    pub(crate) values: bool,
     /// Write all of it as one page that needs no network
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<String>,

@@ -1,4 +1,4 @@
-//! `cairn report`: where the time of a run's saves went.
+//! `cairn report`: where the time of a run's saves went, and what the values of a step or model are like.
 
 mod bars;
 mod html;
@@ -6,18 +6,22 @@ mod perfetto;
 mod summary;
 mod tensorboard;
 mod text;
+mod values;
 
 use crate::args::Report;
 use crate::error::{Error, Exit, causes};
-use crate::open::open_run;
+use crate::open::{open, open_run, place};
 use crate::printer::Printer;
 use crate::units::{plural, ranks};
 use cairn::checkpoint::timeline::{Lane, StepTimelines};
-use cairn::checkpoint::{Checkpoint, Error as CheckpointError, all_steps, split_path};
+use cairn::checkpoint::{
+    Checkpoint, Error as CheckpointError, Place, all_steps, split_path, step_folder,
+};
 use cairn::store::{self, PutMode, Store};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use summary::{Rank, Step, Summary};
+use values::Values;
 
 /// The most spans of a step that are kept once its numbers are known: a picture shows no more.
 const MAX_SPANS_OF_A_STEP: usize = 60_000;
@@ -30,15 +34,31 @@ struct Saved {
 }
 
 pub(crate) fn run(args: &Report, printer: &Printer) -> Result<Exit, Error> {
+    if let Ok(Place::Folder(_) | Place::File(_)) = place(&args.path) {
+        return only_values(args, &args.path, printer);
+    }
     let (run, named) = open_run(&args.path)?;
     let wanted = args.step.or(named);
     let last = if named.is_some() { 0 } else { args.last };
     let mut saved = gather(&run, last, wanted)?;
-    let chosen = choose(&saved, wanted).ok_or_else(|| Error::NoTimelines {
-        path: args.path.clone(),
-        step: wanted,
-    })?;
+    let Some(chosen) = choose(&saved, wanted) else {
+        let newest = saved.last().map(|saved| saved.numbers.step).or(wanted);
+        return match newest.filter(|_| args.values) {
+            Some(step) => only_values(args, &path_of(&run, step), printer),
+            None => Err(Error::NoTimelines {
+                path: args.path.clone(),
+                step: wanted,
+            }),
+        };
+    };
     warn(&saved[chosen], printer);
+    let values = match args.values {
+        true => {
+            let path = path_of(&run, saved[chosen].numbers.step);
+            Some(Values::read(&path, open(&path, printer)?, printer)?)
+        }
+        false => None,
+    };
     if let Some(path) = &args.perfetto {
         let trace = perfetto::trace(&saved[chosen].timelines);
         write(path, trace.to_string().as_bytes(), printer)?;
@@ -49,13 +69,28 @@ pub(crate) fn run(args: &Report, printer: &Printer) -> Result<Exit, Error> {
     }
     saved.iter_mut().for_each(Saved::coarsen);
     if let Some(path) = &args.html {
-        let page = html::page(&run.url(), &saved, chosen);
+        let page = html::page(&run.url(), &saved, chosen, values.as_ref());
         write(path, page.as_bytes(), printer)?;
     }
-    let summary = Summary::new(run.url(), &saved, chosen);
+    let summary = Summary::new(run.url(), &saved, chosen, values.as_ref());
     let slowest = saved[chosen].timelines.slowest();
     printer.report(&summary, || text::of(&summary, slowest, printer.paint()))?;
     Ok(Exit::Done)
+}
+
+/// Shows the values of what no timelines tell about.
+fn only_values(args: &Report, path: &str, printer: &Printer) -> Result<Exit, Error> {
+    let values = Values::read(path, open(path, printer)?, printer)?;
+    if let Some(file) = &args.html {
+        let page = html::page(path, &[], 0, Some(&values));
+        write(file, page.as_bytes(), printer)?;
+    }
+    printer.report(&values, || values.text(printer.paint()))?;
+    Ok(Exit::Done)
+}
+
+fn path_of(run: &Arc<dyn Store>, step: u64) -> String {
+    format!("{}/{}", run.url().trim_end_matches('/'), step_folder(step))
 }
 
 /// The newest `last` steps that are committed, and the one that is wanted; ascending.

@@ -1,6 +1,6 @@
 //! `cairn stats`: what the values of tensors are like.
 
-mod spark;
+pub(super) mod spark;
 
 use crate::args::{Bars, Stats as Args};
 use crate::commands::weights::chosen;

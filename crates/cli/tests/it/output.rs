@@ -130,6 +130,7 @@ fn every_field_of_every_verb_is_documented() {
         "ls run",
         "verify run --read-data",
         "stats run --hist",
+        "report hf",
         "reshard run new --mesh tp=2 --dry-run",
         "convert run out --to hf --dry-run",
         "ema run out --decay 0.5 --dry-run",

@@ -346,3 +346,74 @@ fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
+
+#[test]
+fn a_model_shows_its_values_by_kind_and_layer() {
+    let place = Place::with_model();
+    check!(place.cairn(&["report", "hf"]), @"
+    exit code 0
+    ----- stdout
+    9 tensors, 2.28 k elements
+
+    KIND                          LAYERS    STD  OVER LAYERS  ABSMAX  OVER LAYERS  NAN, INF
+    lm_head.weight                     1    295                 1020                      0
+    model.embed.weight                 1    295                 1020                      0
+    model.layers.#.experts             2  13.85  ██               47  ██                  0
+    model.layers.#.q_proj.weight       2  13.85  ██               47  ██                  0
+    model.norm.weight                  1  2.291                    7                      0
+    optimizer.exp_avg                  1  8.655                   29                      0
+    optimizer.step                     1      0                    0                      0
+    ----- stderr
+    ");
+    let report = place.json(&["report", "hf"]);
+    let kinds = report["kinds"].as_array().unwrap();
+    let queries = kinds
+        .iter()
+        .find(|kind| kind["kind"] == "model.layers.#.q_proj.weight");
+    let layers = queries.unwrap()["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 2);
+    assert_eq!(
+        (&layers[1]["layer"], &layers[1]["max"]),
+        (&1.into(), &47.0.into())
+    );
+}
+
+#[test]
+fn values_and_timelines_share_a_page() {
+    let place = timed();
+    let report = place.json(&["report", "run", "--values", "--html", "page.html"]);
+    assert_eq!(report["values"]["tensors"], 8);
+    let page = fs::read_to_string(place.path("page.html")).unwrap();
+    let (_, data) = page
+        .split_once(r#"<script type="application/json" id="data">"#)
+        .unwrap();
+    let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
+    assert_eq!(data["steps"].as_array().map(Vec::len), Some(2));
+    let kinds = data["values"]["kinds"].as_array().unwrap();
+    // Every kind has a map, and every layer a histogram of all its elements.
+    for kind in kinds {
+        assert!(
+            kind["map"]["stored"]
+                .as_array()
+                .is_some_and(|stored| !stored.is_empty())
+        );
+        for layer in kind["layers"].as_array().unwrap() {
+            let bars = layer["histogram"].as_array().unwrap().iter();
+            let sum: f64 = bars.map(|bar| bar.as_f64().unwrap()).sum();
+            assert!(
+                (sum - layer["elements"].as_f64().unwrap()).abs() <= 20.0,
+                "{layer}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_run_without_timelines_has_values() {
+    let place = Place::with_run();
+    forget(&place, 10);
+    forget(&place, 20);
+    let report = place.json(&["report", "run", "--values"]);
+    assert_eq!(report["tensors"], 8);
+    assert!(report["path"].as_str().unwrap().ends_with("step-00000020"));
+}

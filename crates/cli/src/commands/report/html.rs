@@ -1,7 +1,8 @@
-//! A run's saves as one page: no network, nothing beside it.
+//! A run's saves, and the values of a step, as one page: no network, nothing beside it.
 
 use super::Saved;
 use super::summary::{Rank, typical};
+use super::values::Values;
 use cairn::checkpoint::timeline::{Lane, Span, Timeline};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -9,23 +10,26 @@ use std::time::Duration;
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
+const VALUES_STYLE: &str = include_str!("page/values.css");
+const VALUES_SCRIPT: &str = include_str!("page/values.js");
 
 /// The most spans in a page. Steps that would exceed it, the oldest first, are listed but not drawn.
 const MAX_SPANS: usize = 150_000;
 
 /// The page of these steps, showing the chosen one first.
-pub(super) fn page(run: &str, saved: &[Saved], chosen: usize) -> String {
+pub(super) fn page(run: &str, saved: &[Saved], chosen: usize, values: Option<&Values>) -> String {
     let lanes: Vec<&str> = Lane::ALL.iter().map(|lane| lane.name()).collect();
     let data = json!({
         "run": run,
         "lanes": lanes,
         "chosen": chosen,
         "steps": steps(saved, chosen),
+        "values": values,
     });
     // A `<` inside of a script element could end it; JSON has it in strings only.
     let data = data.to_string().replace('<', "\\u003c");
-    PAGE.replace("{{style}}", STYLE)
-        .replace("{{script}}", SCRIPT)
+    PAGE.replace("{{style}}", &[STYLE, VALUES_STYLE].concat())
+        .replace("{{script}}", &[SCRIPT, VALUES_SCRIPT].concat())
         .replace("{{data}}", &data)
 }
 
@@ -33,7 +37,8 @@ fn steps(saved: &[Saved], chosen: usize) -> Vec<Value> {
     let mut left = MAX_SPANS;
     let mut drawn = vec![false; saved.len()];
     // The chosen one first, then from the newest back.
-    for index in std::iter::once(chosen).chain((0..saved.len()).rev()) {
+    let chosen_first = (!saved.is_empty()).then_some(chosen).into_iter();
+    for index in chosen_first.chain((0..saved.len()).rev()) {
         if !drawn[index] {
             let rest = left.checked_sub(count(&saved[index]));
             drawn[index] = rest.is_some() || index == chosen;

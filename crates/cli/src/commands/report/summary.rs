@@ -1,6 +1,7 @@
 //! The numbers of saves, as `--json` prints them.
 
 use super::Saved;
+use super::values::Values;
 use cairn::checkpoint::Checkpoint;
 use cairn::checkpoint::timeline::{Lane, StepTimelines, Timeline};
 use serde::Serialize;
@@ -13,6 +14,9 @@ pub(super) struct Summary<'a> {
     pub(super) step: &'a Step,
     pub(super) ranks: Vec<Rank>,
     pub(super) steps: Vec<&'a Step>,
+    /// With `--values`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) values: Option<&'a Values>,
 }
 
 /// One step, in the numbers of the rank that took longest.
@@ -58,12 +62,18 @@ pub(super) struct LaneNumbers {
 }
 
 impl<'a> Summary<'a> {
-    pub(super) fn new(run: String, saved: &'a [Saved], chosen: usize) -> Self {
+    pub(super) fn new(
+        run: String,
+        saved: &'a [Saved],
+        chosen: usize,
+        values: Option<&'a Values>,
+    ) -> Self {
         Self {
             run,
             step: &saved[chosen].numbers,
             ranks: saved[chosen].ranks.clone(),
             steps: saved.iter().rev().map(|saved| &saved.numbers).collect(),
+            values,
         }
     }
 }

@@ -34,6 +34,10 @@ pub(super) fn of(summary: &Summary, slowest: Option<&Timeline>, paint: Paint) ->
         text.push('\n');
         text.push_str(&steps(&summary.steps).render(paint));
     }
+    if let Some(values) = summary.values {
+        text.push('\n');
+        text.push_str(&values.text(paint));
+    }
     text
 }
 

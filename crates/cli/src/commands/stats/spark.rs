@@ -3,7 +3,7 @@
 use crate::args::Bars;
 
 /// Bars as high as the counts, the highest full; a count that is not zero is seen.
-pub(super) fn line(counts: &[f64], bars: Bars) -> String {
+pub(crate) fn line(counts: &[f64], bars: Bars) -> String {
     let levels: Vec<char> = match bars {
         Bars::Unicode => "▁▂▃▄▅▆▇█".chars().collect(),
         Bars::Ascii => "_.:-=+*#".chars().collect(),

@@ -352,16 +352,18 @@ $("out").onclick = () => zoom(2);
 $("fit").onclick = () => show(0, view.end);
 $("held").onclick = () => show(0, Math.max(...step.ranks.map(rank => rank.stall_seconds)) * 1.25e6);
 addEventListener("keydown", event => {
-  if (event.target.closest("select, button") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!view || $("saves").hidden || event.target.closest("select, button") || event.ctrlKey || event.metaKey || event.altKey) return;
   const length = view.to - view.from;
   const act = { "+": () => zoom(0.5), "-": () => zoom(2), "0": () => show(0, view.end), ArrowLeft: () => show(view.from - length / 5, view.to - length / 5),
     ArrowRight: () => show(view.from + length / 5, view.to + length / 5) }[event.key];
   if (act) { event.preventDefault(); act(); }
 });
-addEventListener("resize", redraw);
+addEventListener("resize", () => view && redraw());
 addEventListener("beforeprint", () => sections.forEach(draw));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && redraw());
 watch($("lanes"));
 watch($("axis"));
-fillPicker();
-choose(data.chosen);
+if (data.steps.length) {
+  fillPicker();
+  choose(data.chosen);
+}
