@@ -5,6 +5,7 @@ mod show;
 use crate::error::{Error, MAX_NAMES, Problem};
 use crate::pattern::{Ids, Number, OFFSET, Pattern, Tail};
 use crate::statement::{Name, Statement};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 
 pub(crate) use show::Part;
@@ -197,19 +198,18 @@ impl Expander<'_> {
                 let pattern = name.pattern.to_string();
                 return Err((Problem::NoIdBefore { pattern }, part));
             };
-            let pattern = name.pattern.with(ids);
-            let found = match pattern.has_star() {
-                true => self.star(&pattern, side),
-                false => vec![pattern.to_string()],
+            let found = match name.pattern.has_star() {
+                true => self.star(&name.pattern.with(ids), side),
+                false => vec![name.pattern.text_with(ids)],
             };
             if found.is_empty() {
                 return match statement.is_optional() {
                     true => Ok(None),
-                    false => Err((self.no_match(&pattern, side), part)),
+                    false => Err((self.no_match(&name.pattern.with(ids), side), part)),
                 };
             }
             for name_found in found {
-                variables.extend(ranged(name, &name_found));
+                add(&mut variables, name, name_found);
             }
             if variables.len() > MAX_NAMES {
                 let what = "the number of names in a statement";
@@ -239,37 +239,35 @@ impl Side {
 }
 
 /// The ids as a side has them: `$LAYER_ID_OFFSET` is n on the left and n - 1 on the right. `None` if there is no n - 1.
-fn shifted(ids: &Ids, side: Side, reverse: bool) -> Option<Ids> {
-    let shift = |(name, id): &(String, String)| {
-        let id = match side {
-            Side::Made if name == OFFSET => {
-                let id: u64 = id.parse().ok()?;
-                let id = if reverse {
-                    id.checked_add(1)
-                } else {
-                    id.checked_sub(1)
-                };
-                id?.to_string()
-            }
-            _ => id.clone(),
-        };
-        Some((name.clone(), id))
+fn shifted(ids: &Ids, side: Side, reverse: bool) -> Option<Cow<'_, Ids>> {
+    let offset = ids.iter().position(|(name, _)| name.as_ref() == OFFSET);
+    let Some(at) = offset.filter(|_| side == Side::Made) else {
+        return Some(Cow::Borrowed(ids));
     };
-    ids.iter().map(shift).collect()
+    let id: u64 = ids[at].1.parse().ok()?;
+    let moved = match reverse {
+        true => id.checked_add(1),
+        false => id.checked_sub(1),
+    };
+    let mut ids = ids.clone();
+    ids[at].1 = moved?.to_string();
+    Some(Cow::Owned(ids))
 }
 
-fn ranged(written: &Name, name: &str) -> Vec<Variable> {
+/// Adds a tensor, or those of `name[0:4]`.
+fn add(variables: &mut Vec<Variable>, written: &Name, name: String) {
     let variable = |name| Variable {
         name,
         blank: written.blank,
         transposed: written.transposed,
     };
     match &written.range {
-        None => vec![variable(name.to_owned())],
-        Some(range) => range
-            .clone()
-            .map(|index| variable(format!("{name}_{index}")))
-            .collect(),
+        None => variables.push(variable(name)),
+        Some(range) => variables.extend(
+            range
+                .clone()
+                .map(|index| variable(format!("{name}_{index}"))),
+        ),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Names with placeholders: which tensors they match, and what they become for an id.
 
 use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
 
 /// Left of the arrow the id, right of it the id before.
 pub(crate) const OFFSET: &str = "$LAYER_ID_OFFSET";
@@ -13,13 +15,13 @@ pub(crate) struct Pattern(Vec<Part>);
 enum Part {
     Text(String),
     /// Digits with a name, which stand for the same wherever the name does.
-    Id(String),
+    Id(Rc<str>),
     /// Any digits.
     Star,
 }
 
 /// What placeholders stand for, in the order of their names.
-pub(crate) type Ids = Vec<(String, String)>;
+pub(crate) type Ids = Vec<(Rc<str>, String)>;
 
 impl Pattern {
     /// A name that is only itself.
@@ -45,7 +47,7 @@ impl Pattern {
             let found = &rest[at..at + len];
             parts.push(match found {
                 "*" => Part::Star,
-                id => Part::Id(id.to_owned()),
+                id => Part::Id(id.into()),
             });
             rest = &rest[at + len..];
         }
@@ -56,7 +58,7 @@ impl Pattern {
     /// The placeholders in it, each once, in order of their names.
     pub(crate) fn ids(&self) -> Vec<&str> {
         let ids = self.0.iter().filter_map(|part| match part {
-            Part::Id(id) => Some(id.as_str()),
+            Part::Id(id) => Some(id.as_ref()),
             _ => None,
         });
         let mut ids: Vec<&str> = ids.collect();
@@ -71,8 +73,10 @@ impl Pattern {
 
     /// What its placeholders stand for if it is `name`, which may go on as `tail` says.
     pub(crate) fn ids_of(&self, name: &str, tail: Tail) -> Option<Ids> {
-        let mut ids = Vec::new();
-        matches(&self.0, name, tail, &mut ids).then_some(())?;
+        let mut places = Vec::new();
+        matches(&self.0, name, 0, tail, &mut places).then_some(())?;
+        let id = |(id, place): (&Rc<str>, Range<usize>)| (id.clone(), name[place].to_owned());
+        let mut ids: Ids = places.into_iter().map(id).collect();
         ids.sort_unstable();
         Some(ids)
     }
@@ -82,7 +86,7 @@ impl Pattern {
         let mut named = self.clone();
         for (index, part) in named.0.iter_mut().enumerate() {
             if *part == Part::Star {
-                *part = Part::Id(format!("{index:04}"));
+                *part = Part::Id(format!("{index:04}").into());
             }
         }
         let ids = named.ids_of(name, Tail::End)?;
@@ -94,16 +98,32 @@ impl Pattern {
         let mut parts = Vec::with_capacity(self.0.len());
         for part in &self.0 {
             match part {
-                Part::Id(name) => match ids.iter().find(|(id, _)| id == name) {
-                    Some((_, id)) => add_text(&mut parts, id),
-                    None => parts.push(part.clone()),
-                },
+                Part::Id(name) => add_text(&mut parts, id_of(ids, name)),
                 Part::Text(text) => add_text(&mut parts, text),
                 Part::Star => parts.push(Part::Star),
             }
         }
         Self(parts)
     }
+
+    /// The name as text, with ids in the place of placeholders.
+    pub(crate) fn text_with(&self, ids: &Ids) -> String {
+        let mut text = String::with_capacity(64);
+        for part in &self.0 {
+            text.push_str(match part {
+                Part::Text(text) => text,
+                Part::Id(name) => id_of(ids, name),
+                Part::Star => "*",
+            });
+        }
+        text
+    }
+}
+
+/// What a placeholder stands for; itself, if that is not known.
+fn id_of<'a>(ids: &'a Ids, name: &'a str) -> &'a str {
+    let found = ids.iter().find(|(id, _)| id.as_ref() == name);
+    found.map_or(name, |(_, id)| id)
 }
 
 /// What may follow a pattern in the name it matches.
@@ -167,37 +187,47 @@ fn placeholder(text: &str) -> usize {
     }
 }
 
-fn matches(parts: &[Part], name: &str, tail: Tail, ids: &mut Ids) -> bool {
-    let Some((part, rest)) = parts.split_first() else {
-        let index = name.strip_prefix('_').unwrap_or_default();
+/// Whether a name goes on as `parts` say from `at` on. Adds where the ids are.
+fn matches<'a>(
+    parts: &'a [Part],
+    name: &str,
+    at: usize,
+    tail: Tail,
+    places: &mut Vec<(&'a Rc<str>, Range<usize>)>,
+) -> bool {
+    let rest = &name[at..];
+    let Some((part, parts)) = parts.split_first() else {
+        let index = rest.strip_prefix('_').unwrap_or_default();
         return match tail {
-            Tail::End => name.is_empty(),
+            Tail::End => rest.is_empty(),
             Tail::Index => !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit()),
         };
     };
     let id = match part {
         Part::Text(text) => {
-            return name
-                .strip_prefix(text.as_str())
-                .is_some_and(|name| matches(rest, name, tail, ids));
+            return rest.starts_with(text.as_str())
+                && matches(parts, name, at + text.len(), tail, places);
         }
         Part::Id(id) => Some(id),
         Part::Star => None,
     };
-    if let Some((_, bound)) = ids.iter().find(|(name, _)| Some(name) == id) {
-        let bound = bound.clone();
-        return name
-            .strip_prefix(bound.as_str())
-            .is_some_and(|name| matches(rest, name, tail, ids));
+    if let Some((_, bound)) = places.iter().find(|(name, _)| Some(*name) == id) {
+        let bound = &name[bound.clone()];
+        return rest.starts_with(bound) && matches(parts, name, at + bound.len(), tail, places);
     }
-    let digits = name.bytes().take_while(u8::is_ascii_digit).count();
-    let known = ids.len();
-    (1..=digits).rev().any(|len| {
-        ids.truncate(known);
-        if let Some(id) = id {
-            ids.push((id.clone(), name[..len].to_owned()));
-        }
-        matches(rest, &name[len..], tail, ids)
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    // Fewer digits can only do where more digits may follow.
+    let greedy = match parts.first() {
+        Some(Part::Text(text)) => !text.starts_with(|c: char| c.is_ascii_digit()),
+        Some(_) => false,
+        None => true,
+    };
+    let shortest = if greedy { digits.max(1) } else { 1 };
+    let known = places.len();
+    (shortest..=digits).rev().any(|len| {
+        places.truncate(known);
+        places.extend(id.map(|id| (id, at..at + len)));
+        matches(parts, name, at + len, tail, places)
     })
 }
 

@@ -73,24 +73,25 @@ impl Value {
     }
 
     /// Tensors joined along `dim`.
-    pub(crate) fn concat(parts: &[Self], dim: usize) -> Result<Self, Problem> {
-        let [first, rest @ ..] = parts else {
-            return Err(Problem::NothingToJoin);
-        };
-        let mut joined = first.clone();
-        for part in rest {
+    pub(crate) fn concat(
+        parts: impl IntoIterator<Item = Self>,
+        dim: usize,
+    ) -> Result<Self, Problem> {
+        let mut parts = parts.into_iter();
+        let mut joined = parts.next().ok_or(Problem::NothingToJoin)?;
+        for part in parts {
             joined.append(part, dim)?;
         }
         Ok(joined)
     }
 
-    fn append(&mut self, part: &Self, dim: usize) -> Result<(), Problem> {
+    fn append(&mut self, part: Self, dim: usize) -> Result<(), Problem> {
         let fits = |(i, (a, b)): (usize, (&usize, &usize))| i == dim || a == b;
         let mut dims = self.shape.iter().zip(&part.shape).enumerate();
         if self.shape.len() != part.shape.len() || !dims.all(fits) {
             return Err(Problem::JoinedShapes {
                 first: self.shape.clone(),
-                other: part.shape.clone(),
+                other: part.shape,
                 dim,
             });
         }
@@ -103,13 +104,10 @@ impl Value {
         let start = self.shape[dim];
         let end = start.checked_add(part.shape[dim]);
         self.shape[dim] = end.ok_or(Problem::TooLarge { what: "a tensor" })?;
-        for piece in &part.pieces {
-            let mut piece = piece.clone();
+        for mut piece in part.pieces {
             piece.region.offset[dim] += start;
             match self.pieces.last_mut() {
-                Some(last) if goes_on(last, &piece, dim) => {
-                    extend(last, &piece, dim);
-                }
+                Some(last) if goes_on(last, &piece, dim) => extend(last, &piece, dim),
                 _ => self.pieces.push(piece),
             }
         }

@@ -228,14 +228,14 @@ fn regroup(regroup: &Regroup, values: &[&Value]) -> Result<Vec<Value>, Problem> 
         parts.extend(value.split(dim, &cut.sizes(&value.shape, dim)?));
     }
     let mut order = regroup.order.iter();
+    let mut parts: Vec<Option<Value>> = parts.into_iter().map(Some).collect();
     let mut made = Vec::with_capacity(regroup.joins.len());
     for count in &regroup.joins {
-        let group: Vec<Value> = order
-            .by_ref()
-            .take(*count)
-            .map(|part| parts[*part].clone())
-            .collect();
-        made.push(Value::concat(&group, dim)?);
+        let group = order.by_ref().take(*count);
+        made.push(Value::concat(
+            group.filter_map(|part| parts[*part].take()),
+            dim,
+        )?);
     }
     Ok(made)
 }
@@ -254,7 +254,7 @@ fn stack(values: &[&Value], axis: i64) -> Result<Value, Problem> {
         value.reshape(&shape)
     };
     let parts: Vec<Value> = values.iter().map(with_dim).collect::<Result<_, _>>()?;
-    Value::concat(&parts, dim)
+    Value::concat(parts, dim)
 }
 
 fn unstack(value: &Value, axis: i64, count: usize) -> Result<Vec<Value>, Problem> {
