@@ -1,0 +1,353 @@
+//! Thins out a model's changes: which elements stay, and by how much what stays is scaled.
+
+use super::tasks::changes;
+use crate::Error;
+use crate::number::{Arithmetic, Real};
+use crate::operands::{Block, Lanes, Operands};
+use crate::passes::{BLOCK, blocks, map};
+use crate::random::{Stream, threshold};
+use crate::select::{Ranked, Streams, key, places, ranked};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a model's changes are thinned out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Thinning {
+    /// Not at all.
+    All,
+    /// Nothing stays.
+    Nothing,
+    /// The largest share stays.
+    Largest { density: f64 },
+    /// A share stays, after a share `gamma` of the very largest has gone.
+    Middle { density: f64, gamma: f64 },
+    /// All from the quantile `1 - density` on stay.
+    Quantile { density: f64 },
+    /// Each stays with the same probability.
+    Random { density: f64 },
+    /// Each stays with a probability that grows with its rank, among those along dim 1, from `density - epsilon` to
+    /// `density + epsilon`.
+    Ranked { density: f64, epsilon: f64 },
+    /// As `Ranked`, but over the whole tensor, by half of `epsilon`, and what stays is divided by its probability.
+    RankedWhole { density: f64, epsilon: f64 },
+}
+
+/// How what stays is scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rescale {
+    No,
+    /// So that the sum of magnitudes is what it was.
+    Sum,
+    /// By the inverse of the probability to stay.
+    Probability,
+}
+
+/// Which elements stay.
+pub(crate) enum Kept {
+    All,
+    Nothing,
+    /// Keys above `key`, and of those equal to it the ones before element `until`.
+    Above {
+        key: u64,
+        until: usize,
+    },
+    /// Pairs of key and element from the first on and before the second.
+    Between(Option<(u64, usize)>, Option<(u64, usize)>),
+    /// Those whose bit is set.
+    Mask(Vec<u64>),
+    /// Each with a factor; zero if it goes.
+    Factors(Vec<f32>),
+}
+
+impl Kept {
+    /// Sets to zero what does not stay among `changes`, the elements from `first` on.
+    pub(crate) fn apply<A: Arithmetic>(&self, first: usize, changes: &mut [A::Real]) {
+        let zero = A::Real::default();
+        let mut clear = |keep: &dyn Fn(usize, A::Real) -> bool| {
+            for (at, change) in changes.iter_mut().enumerate() {
+                if !keep(first + at, *change) {
+                    *change = zero;
+                }
+            }
+        };
+        match self {
+            Kept::All => {}
+            Kept::Nothing => changes.fill(zero),
+            Kept::Above { key: least, until } => {
+                let (least, until) = (*least, *until);
+                for (at, change) in changes.iter_mut().enumerate() {
+                    let key = key::<A>(change.abs());
+                    if key < least || (key == least && first + at >= until) {
+                        *change = zero;
+                    }
+                }
+            }
+            Kept::Between(low, high) => clear(&|at, change| {
+                let place = (key::<A>(change.abs()), at);
+                low.is_none_or(|low| place >= low) && high.is_none_or(|high| place < high)
+            }),
+            Kept::Mask(words) => {
+                for (at, change) in changes.iter_mut().enumerate() {
+                    let at = first + at;
+                    if words[at / 64] >> (at % 64) & 1 == 0 {
+                        *change = zero;
+                    }
+                }
+            }
+            Kept::Factors(factors) => {
+                for (change, factor) in changes.iter_mut().zip(&factors[first..]) {
+                    *change = A::round(*change * A::Real::of(f64::from(*factor)));
+                }
+            }
+        }
+    }
+}
+
+/// Decides for every task which elements stay.
+pub(crate) fn keep<A: Arithmetic>(
+    operands: &Operands,
+    thinnings: &[Thinning],
+) -> Result<Vec<Kept>, Error> {
+    let mut kept = Vec::new();
+    let selected = select::<A>(operands, thinnings)?;
+    for ((task, thinning), selected) in thinnings.iter().enumerate().zip(selected) {
+        kept.push(match (selected, *thinning) {
+            (Some(selected), _) => selected,
+            (None, Thinning::Nothing) => Kept::Nothing,
+            (None, Thinning::Random { density }) => random(operands, task, density)?,
+            (None, Thinning::Ranked { density, epsilon }) => {
+                // The probability of the smallest, and how much that of the largest is above it.
+                let rise = (density - epsilon, 2.0 * epsilon);
+                by_rank::<A>(
+                    operands,
+                    task,
+                    Lanes::along(&operands.shape, 1),
+                    rise,
+                    false,
+                )?
+            }
+            (None, Thinning::RankedWhole { density, epsilon }) => {
+                let rise = (density - epsilon / 2.0, epsilon);
+                let whole = Lanes::whole(operands.elements);
+                by_rank::<A>(operands, task, whole, rise, true)?
+            }
+            (None, _) => Kept::All,
+        });
+    }
+    Ok(kept)
+}
+
+/// What stays by magnitude, for the tasks that ask for it, all in the same passes.
+fn select<A: Arithmetic>(
+    operands: &Operands,
+    thinnings: &[Thinning],
+) -> Result<Vec<Option<Kept>>, Error> {
+    let elements = operands.elements;
+    let keys = |inputs: &[Vec<A::Real>], _: usize, task: usize, keys: &mut Vec<u64>| {
+        keys.clear();
+        let magnitudes = changes::<A>(inputs, operands.has_base, task);
+        keys.extend(magnitudes.map(|change| key::<A>(change.abs())));
+    };
+    let streams = Streams::<A> {
+        keys: &keys,
+        bits: A::KEY_BITS,
+    };
+    let windows: Vec<Option<Window>> = thinnings
+        .iter()
+        .map(|thinning| Window::new(thinning, elements))
+        .collect();
+    let mut wanted = Vec::new();
+    for (task, window) in windows.iter().enumerate() {
+        wanted.extend(
+            window
+                .iter()
+                .flat_map(Window::ranks)
+                .map(|rank| (task, rank)),
+        );
+    }
+    if wanted.is_empty() {
+        return Ok(windows.iter().map(|_| None).collect());
+    }
+    let found = ranked(operands, &streams, &wanted)?;
+    let ties: Vec<(usize, u64, usize)> = wanted
+        .iter()
+        .zip(&found)
+        .map(|((task, rank), found)| {
+            let window = windows[*task].as_ref();
+            let nth = window.map_or(0, |window| window.tie(*rank, *found));
+            (*task, found.key, nth)
+        })
+        .collect();
+    // Where all equal elements share a fate, their places do not matter.
+    let is_split =
+        |((_, _, nth), found): (&(usize, u64, usize), &Ranked)| *nth < found.equal && *nth > 0;
+    let places = match ties.iter().zip(&found).any(is_split) {
+        true => places(operands, &streams, &ties)?,
+        false => ties
+            .iter()
+            .zip(&found)
+            .map(|((_, _, nth), _)| if *nth == 0 { 0 } else { elements })
+            .collect(),
+    };
+    let mut cuts = found.iter().map(|found| found.key).zip(places);
+    Ok(windows
+        .iter()
+        .map(|window| window.as_ref().map(|window| window.kept(&mut cuts)))
+        .collect())
+}
+
+/// A range of ranks that stays.
+enum Window {
+    /// The `count` largest of `of`; of equal ones the first.
+    Top { count: usize, of: usize },
+    /// The one of this rank, and all that are not smaller.
+    AtLeast { rank: usize },
+    /// Ranks from `low` on and before `high`, the end if there is none; of equal elements the first is the smaller.
+    Ranks { low: usize, high: Option<usize> },
+}
+
+impl Window {
+    fn new(thinning: &Thinning, elements: usize) -> Option<Self> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a number of elements"
+        )]
+        let share = |share: f64| ((share * elements as f64) as usize).min(elements);
+        if elements == 0 {
+            return None;
+        }
+        match *thinning {
+            Thinning::Largest { density } => {
+                let count = share(density).max(1);
+                let of = elements;
+                Some(Window::Top { count, of })
+            }
+            Thinning::Middle { density, gamma } => {
+                let (target, top) = (share(density), share(gamma));
+                let low = (elements - target).saturating_sub(top);
+                let high = Some(low + target).filter(|high| *high < elements);
+                Some(Window::Ranks { low, high })
+            }
+            Thinning::Quantile { density } => {
+                let place = (1.0 - density) * (elements - 1) as f64;
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a rank"
+                )]
+                let rank = (place.ceil().max(0.0) as usize).min(elements - 1);
+                Some(Window::AtLeast { rank })
+            }
+            _ => None,
+        }
+    }
+
+    fn ranks(&self) -> Vec<usize> {
+        match self {
+            Window::Top { count, of } => vec![of - count],
+            Window::AtLeast { rank } => vec![*rank],
+            Window::Ranks { low, high } => [*low].into_iter().chain(*high).collect(),
+        }
+    }
+
+    /// How many of the elements equal to the one of rank `rank` lie before the place where the cut goes.
+    fn tie(&self, rank: usize, found: Ranked) -> usize {
+        let below = rank - found.less;
+        match self {
+            Window::Top { .. } => found.equal - below,
+            Window::AtLeast { .. } => found.equal,
+            Window::Ranks { .. } => below,
+        }
+    }
+
+    fn kept(&self, cuts: &mut impl Iterator<Item = (u64, usize)>) -> Kept {
+        let mut cut = || cuts.next().unwrap_or_default();
+        match self {
+            Window::Top { .. } | Window::AtLeast { .. } => {
+                let (key, until) = cut();
+                Kept::Above { key, until }
+            }
+            Window::Ranks { high, .. } => {
+                let low = Some(cut());
+                Kept::Between(low, high.map(|_| cut()))
+            }
+        }
+    }
+}
+
+/// Every element with the same probability.
+fn random(operands: &Operands, task: usize, density: f64) -> Result<Kept, Error> {
+    let stream = Stream::new(operands.seed, &operands.name, task);
+    let below = threshold(density);
+    // A block is a whole number of words.
+    let words = map(
+        operands.threads,
+        blocks(operands.elements),
+        || (),
+        |(), elements| {
+            let mut words = vec![0_u64; elements.len().div_ceil(64)];
+            stream.each(elements.start, elements.len(), |at, number| {
+                words[at / 64] |= u64::from(u64::from(number) < below) << (at % 64);
+            });
+            Ok(words)
+        },
+    )?;
+    Ok(Kept::Mask(words.concat()))
+}
+
+/// Every element with a probability that rises with its rank in its lane.
+fn by_rank<A: Arithmetic>(
+    operands: &Operands,
+    task: usize,
+    lanes: Lanes,
+    (lowest, rise): (f64, f64),
+    divides: bool,
+) -> Result<Kept, Error> {
+    let stream = Stream::new(operands.seed, &operands.name, task);
+    let bits: Vec<AtomicU64> = (0..operands.elements.div_ceil(64))
+        .map(|_| AtomicU64::new(0))
+        .collect();
+    let probability = |rank: usize| match lanes.len {
+        0 | 1 => lowest + rise / 2.0,
+        len => lowest + rise * rank as f64 / (len - 1) as f64,
+    };
+    let state = || (Block::<A>::new(), Vec::new(), Vec::new());
+    let groups = lanes.groups(operands.elements, BLOCK);
+    let factors = map(
+        operands.threads,
+        groups,
+        state,
+        |(block, order, numbers), elements| {
+            let first = elements.start;
+            let inputs = block.load(operands, elements.clone())?;
+            let values: Vec<A::Real> = changes::<A>(inputs, operands.has_base, task).collect();
+            numbers.resize(elements.len(), 0);
+            stream.each(first, elements.len(), |at, number| numbers[at] = number);
+            let mut factors = vec![0.0; if divides { elements.len() } else { 0 }];
+            for start in (0..elements.len()).step_by(lanes.stretch()) {
+                for lane in start..start + lanes.stride {
+                    let places = (0..lanes.len).map(|step| lane + step * lanes.stride);
+                    order.clear();
+                    order.extend(places.map(|at| (key::<A>(values[at].abs()), at)));
+                    order.sort_unstable();
+                    for (rank, (_, at)) in order.iter().enumerate() {
+                        let probability = probability(rank);
+                        if u64::from(numbers[*at]) >= threshold(probability) {
+                            continue;
+                        }
+                        let element = first + at;
+                        bits[element / 64].fetch_or(1 << (element % 64), Ordering::Relaxed);
+                        if divides {
+                            factors[*at] = f32::of(1.0 / probability);
+                        }
+                    }
+                }
+            }
+            Ok(factors)
+        },
+    )?;
+    Ok(match divides {
+        true => Kept::Factors(factors.concat()),
+        false => Kept::Mask(bits.into_iter().map(AtomicU64::into_inner).collect()),
+    })
+}

@@ -1,0 +1,284 @@
+//! Task arithmetic: what models changed in a base model, thinned out, and put together by sum or by vote.
+
+use super::Blend;
+use super::keep::{Kept, Rescale, Thinning, keep};
+use crate::Error;
+use crate::number::{Arithmetic, Real};
+use crate::operands::{Block, Operands};
+use crate::passes::{blocks, map};
+
+/// Below this, a sum of magnitudes is not divided by.
+const SMALLEST_SUM: f64 = 1e-7;
+
+/// Several tasks, and how their changes are put together.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Tasks {
+    pub(crate) tasks: Vec<Task>,
+    /// How models vote on the sign of a change; without a vote, all changes count.
+    pub(crate) election: Option<Election>,
+    pub(crate) rescale: Rescale,
+    /// Whether the sum is divided by the weights that went into it.
+    pub(crate) normalize: bool,
+    pub(crate) lambda: f64,
+}
+
+/// What one model adds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Task {
+    pub(crate) weight: f64,
+    pub(crate) thinning: Thinning,
+}
+
+/// How a sign is elected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Election {
+    /// By the sum of all changes.
+    Sum,
+    /// By the number of models on each side.
+    Count,
+}
+
+impl Tasks {
+    /// How often the inputs are read before the last pass.
+    pub(super) fn statistics_passes(&self, select: u64) -> u64 {
+        let selects = |task: &Task| {
+            matches!(
+                task.thinning,
+                Thinning::Largest { .. } | Thinning::Middle { .. } | Thinning::Quantile { .. }
+            )
+        };
+        let ranks = |task: &&Task| {
+            matches!(
+                task.thinning,
+                Thinning::Ranked { .. } | Thinning::RankedWhole { .. }
+            )
+        };
+        let selection = if self.tasks.iter().any(selects) {
+            select
+        } else {
+            0
+        };
+        let ranking = self.tasks.iter().filter(ranks).count() as u64;
+        let thins = |task: &Task| !matches!(task.thinning, Thinning::All | Thinning::Nothing);
+        let sums = self.rescale == Rescale::Sum && self.tasks.iter().any(thins);
+        selection + ranking + u64::from(sums)
+    }
+
+    /// Bytes of memory for what is remembered of each element.
+    pub(crate) fn memory_bytes(&self, elements: usize) -> usize {
+        let each = |task: &Task| match task.thinning {
+            Thinning::Random { .. } | Thinning::Ranked { .. } => elements / 8,
+            Thinning::RankedWhole { .. } => elements * 4,
+            _ => 0,
+        };
+        self.tasks.iter().map(each).sum()
+    }
+
+    pub(super) fn prepare<A: Arithmetic>(&self, operands: &Operands) -> Result<Ready<A>, Error> {
+        let thinnings: Vec<Thinning> = self.tasks.iter().map(|task| task.thinning).collect();
+        let kept = keep::<A>(operands, &thinnings)?;
+        let factors = self.factors::<A>(operands, &kept)?;
+        let weights: Vec<A::Real> = self.tasks.iter().map(|task| A::of(task.weight)).collect();
+        let sum = weights.iter().fold(0.0, |sum, weight| sum + weight.f64());
+        let sum = A::of(sum);
+        Ok(Ready {
+            has_base: operands.has_base,
+            parts: kept
+                .into_iter()
+                .zip(factors)
+                .zip(weights)
+                .map(|((kept, factor), weight)| Part {
+                    kept,
+                    factor,
+                    weight,
+                })
+                .collect(),
+            election: self.election,
+            normalize: self.normalize,
+            divisor: if sum.f64().abs() < 1e-8 {
+                A::of(1.0)
+            } else {
+                sum
+            },
+            lambda: (self.lambda != 1.0).then(|| A::Real::of(self.lambda)),
+        })
+    }
+
+    /// By how much what stays of each task is scaled.
+    fn factors<A: Arithmetic>(
+        &self,
+        operands: &Operands,
+        kept: &[Kept],
+    ) -> Result<Vec<Option<A::Real>>, Error> {
+        match self.rescale {
+            Rescale::No => Ok(vec![None; kept.len()]),
+            Rescale::Probability => {
+                let factor = |task: &Task| match task.thinning {
+                    Thinning::Random { density } => Some(A::Real::of(1.0 / density)),
+                    _ => None,
+                };
+                Ok(self.tasks.iter().map(factor).collect())
+            }
+            Rescale::Sum => sum_factors::<A>(operands, kept),
+        }
+    }
+}
+
+/// For each task the sum of its magnitudes over the sum of those that stay.
+fn sum_factors<A: Arithmetic>(
+    operands: &Operands,
+    kept: &[Kept],
+) -> Result<Vec<Option<A::Real>>, Error> {
+    let thins = |kept: &Kept| !matches!(kept, Kept::All | Kept::Nothing);
+    if !kept.iter().any(thins) {
+        return Ok(vec![None; kept.len()]);
+    }
+    let state = || (Block::<A>::new(), Vec::new());
+    let sum = |values: &[A::Real]| values.iter().map(|value| value.f64().abs()).sum::<f64>();
+    let sums = map(
+        operands.threads,
+        blocks(operands.elements),
+        state,
+        |(block, values), elements| {
+            let first = elements.start;
+            let inputs = block.load(operands, elements)?;
+            let mut of = |(task, kept): (usize, &Kept)| {
+                values.clear();
+                values.extend(changes::<A>(inputs, operands.has_base, task));
+                let before = sum(values);
+                kept.apply::<A>(first, values);
+                (before, sum(values))
+            };
+            Ok(kept.iter().enumerate().map(&mut of).collect::<Vec<_>>())
+        },
+    )?;
+    let factor = |(task, kept): (usize, &Kept)| {
+        let before: f64 = sums.iter().map(|sums| sums[task].0).sum();
+        let after: f64 = sums.iter().map(|sums| sums[task].1).sum();
+        let scales = thins(kept) && before >= SMALLEST_SUM && after >= SMALLEST_SUM;
+        scales.then(|| A::round(A::of(before) / A::of(after)))
+    };
+    Ok(kept.iter().enumerate().map(factor).collect())
+}
+
+/// What task number `task` changed: the input, or its difference to the base, which is the first input.
+pub(super) fn changes<'a, A: Arithmetic>(
+    inputs: &'a [Vec<A::Real>],
+    has_base: bool,
+    task: usize,
+) -> impl Iterator<Item = A::Real> + 'a {
+    let input = &inputs[task + usize::from(has_base)];
+    let base = &inputs[0];
+    input
+        .iter()
+        .zip(base)
+        .map(move |(value, base)| match has_base {
+            true => A::round(*value - *base),
+            false => *value,
+        })
+}
+
+/// Tasks with all that has to be known of the whole tensors.
+pub(super) struct Ready<A: Arithmetic> {
+    has_base: bool,
+    parts: Vec<Part<A::Real>>,
+    election: Option<Election>,
+    normalize: bool,
+    /// The sum of all weights.
+    divisor: A::Real,
+    lambda: Option<A::Real>,
+}
+
+struct Part<R> {
+    kept: Kept,
+    factor: Option<R>,
+    weight: R,
+}
+
+impl<A: Arithmetic> Ready<A> {
+    /// What a task adds to each element.
+    fn addend(&self, first: usize, inputs: &[Vec<A::Real>], task: usize) -> Vec<A::Real> {
+        let part = &self.parts[task];
+        let mut values: Vec<A::Real> = changes::<A>(inputs, self.has_base, task).collect();
+        part.kept.apply::<A>(first, &mut values);
+        if let Some(factor) = part.factor {
+            for value in &mut values {
+                *value = A::round(*value * factor);
+            }
+        }
+        for value in &mut values {
+            *value = A::round(*value * part.weight);
+        }
+        values
+    }
+
+    /// Writes the sum of the addends on the elected side, divided by their weights if asked.
+    fn elect(&self, election: Election, addends: &[Vec<A::Real>], out: &mut [A::Real]) {
+        let zero = A::Real::default();
+        let one = A::of(1.0);
+        for (at, out) in out.iter_mut().enumerate() {
+            let mut vote = zero;
+            for addend in addends {
+                let value = addend[at];
+                vote = vote
+                    + match election {
+                        Election::Sum => value,
+                        Election::Count if value > zero => one,
+                        Election::Count if value < zero => -one,
+                        Election::Count => zero,
+                    };
+            }
+            let positive = vote >= zero;
+            let (mut sum, mut weights) = (zero, zero);
+            for (addend, part) in addends.iter().zip(&self.parts) {
+                let value = addend[at];
+                let agrees = if positive { value > zero } else { value < zero };
+                if agrees {
+                    sum = sum + value;
+                    weights = weights + part.weight;
+                }
+            }
+            *out = A::round(sum);
+            if self.normalize {
+                let weights = A::round(weights);
+                *out = match weights == zero {
+                    true => *out,
+                    false => A::round(*out / weights),
+                };
+            }
+        }
+    }
+}
+
+impl<A: Arithmetic> Blend<A> for Ready<A> {
+    fn blend(&self, first: usize, inputs: &[Vec<A::Real>], out: &mut [A::Real]) {
+        let addends = (0..self.parts.len()).map(|task| self.addend(first, inputs, task));
+        match self.election {
+            Some(election) => self.elect(election, &addends.collect::<Vec<_>>(), out),
+            None => {
+                out.fill(A::Real::default());
+                for addend in addends {
+                    for (sum, value) in out.iter_mut().zip(addend) {
+                        *sum = *sum + value;
+                    }
+                }
+                for sum in out.iter_mut() {
+                    *sum = A::round(*sum);
+                    if self.normalize {
+                        *sum = A::round(*sum / self.divisor);
+                    }
+                }
+            }
+        }
+        if let Some(lambda) = self.lambda {
+            for value in out.iter_mut() {
+                *value = A::round(*value * lambda);
+            }
+        }
+        if self.has_base {
+            for (value, base) in out.iter_mut().zip(&inputs[0]) {
+                *value = A::round(*base + *value);
+            }
+        }
+    }
+}
