@@ -1,6 +1,7 @@
 //! Errors of the core as Python exceptions: one class for each kind, with the hint kept.
 
 use cairn::checkpoint::{Error, KeyProblems};
+use cairn::recipe::library::LibraryError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -20,6 +21,27 @@ impl<T> OrRaise<T> for Result<T, cairn::sharding::Error> {
     fn or_raise(self) -> PyResult<T> {
         self.map_err(|error| raise("StateError", &error.to_string(), error.hint(), None))
     }
+}
+
+impl<T> OrRaise<T> for Result<T, LibraryError> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(|error| match error {
+            LibraryError::Program(error) => recipe_exception(&error),
+            other => raise("RecipeError", &other.to_string(), other.hint(), None),
+        })
+    }
+}
+
+impl<T> OrRaise<T> for Result<T, cairn::recipe::Error> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(|error| recipe_exception(&error))
+    }
+}
+
+/// The exception for a recipe, with the statement at fault.
+fn recipe_exception(error: &cairn::recipe::Error) -> PyErr {
+    let message = format!("{error}\n{}", error.trace());
+    raise("RecipeError", message.trim_end(), error.hint(), None)
 }
 
 impl<T> OrRaise<T> for Result<T, cairn::store::Error> {

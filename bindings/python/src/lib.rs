@@ -9,6 +9,7 @@ mod derived;
 mod errors;
 mod memory;
 mod outline;
+mod recipe;
 mod report;
 mod run;
 mod saving;

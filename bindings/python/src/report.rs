@@ -50,6 +50,7 @@ pub(crate) fn cost<'py>(
 /// What a finished load did.
 pub(crate) fn loaded<'py>(py: Python<'py>, report: &LoadReport) -> PyResult<Bound<'py, PyDict>> {
     let dict = cost(py, &report.cost, &report.problems)?;
+    dict.set_item("kept", &report.problems.kept)?;
     dict.set_item("received_bytes", report.received_bytes)?;
     dict.set_item("planning_seconds", report.planning.as_secs_f64())?;
     dict.set_item("reading_seconds", report.reading.as_secs_f64())?;

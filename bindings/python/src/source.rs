@@ -2,11 +2,13 @@
 
 use crate::errors::{OrRaise, raise};
 use crate::memory::bytes_mut;
+use crate::recipe::{Asked, transformed, wanted};
 use crate::report;
 use crate::spec::Spec;
 use cairn::checkpoint::{
     Checkpoint, DcpContents, LoadOptions, LoadPlan, ModelSource, OnProblem, Peers, Place,
-    RewriteOptions, Scope, Strictness, Target, Wanted, export_dcp, export_hf, find, load,
+    RewriteOptions, Scope, SharedSource, Strictness, Target, Wanted, export_dcp, export_hf, find,
+    load,
 };
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
@@ -26,11 +28,16 @@ type Slot<'py> = (
 
 /// An opened checkpoint or model; no tensor data is read until it is asked for.
 #[pyclass(frozen, module = "cairn._cairn")]
-pub(crate) struct Source(Kind);
+pub(crate) struct Source {
+    stored: Stored,
+    /// What a recipe makes of the stored tensors.
+    made: Option<SharedSource>,
+}
 
-enum Kind {
-    Checkpoint(Box<Checkpoint>),
-    Model(Box<ModelSource>),
+#[derive(Clone)]
+enum Stored {
+    Checkpoint(Arc<Checkpoint>),
+    Model(Arc<ModelSource>),
 }
 
 /// Counts bytes while a load runs, for a progress bar.
@@ -58,7 +65,7 @@ pub(crate) fn open_place(py: Python, url: &str) -> PyResult<Option<Source>> {
         Ok::<_, cairn::checkpoint::Error>(match find(url)? {
             Place::Run(_) => None,
             Place::Step(run, step) => Some(Source::checkpoint(Checkpoint::open(run, step)?)),
-            Place::Folder(model) | Place::File(model) => Some(Source(Kind::Model(Box::new(model)))),
+            Place::Folder(model) | Place::File(model) => Some(Source::model(model)),
         })
     });
     opened.or_raise()
@@ -75,9 +82,9 @@ impl Source {
     /// What it is: `cairn`, `hf`, `dcp`, `torch` …
     #[getter]
     fn format(&self) -> &'static str {
-        match &self.0 {
-            Kind::Checkpoint(_) => "cairn",
-            Kind::Model(model) => model.model().format,
+        match &self.stored {
+            Stored::Checkpoint(_) => "cairn",
+            Stored::Model(model) => model.model().format,
         }
     }
 
@@ -122,6 +129,9 @@ impl Source {
 
     /// A tensor's placement when it was saved, as text.
     fn placement(&self, name: &str) -> Option<String> {
+        if self.made.is_some() {
+            return None;
+        }
         let layout = &self.as_checkpoint()?.manifest().layout;
         let stored = layout.find(name).map(|index| layout.spec(index).clone());
         let spec = stored.or_else(|| layout.derived_spec(name))?;
@@ -130,7 +140,8 @@ impl Source {
 
     /// The tensors that are not stored, and which tensor each is the cast of.
     fn derived(&self) -> BTreeMap<String, String> {
-        let layout = self.as_checkpoint().map(|found| &found.manifest().layout);
+        let stored = self.as_checkpoint().filter(|_| self.made.is_none());
+        let layout = stored.map(|found| &found.manifest().layout);
         let derived = layout.into_iter().flat_map(|layout| layout.derived());
         derived
             .map(|(name, it)| (name.clone(), it.of.clone()))
@@ -155,6 +166,35 @@ impl Source {
     fn assets(&self, py: Python) -> PyResult<BTreeMap<String, Vec<u8>>> {
         let assets = py.detach(|| self.source().assets()).or_raise()?;
         Ok(assets.into_iter().collect())
+    }
+
+    /// The same source with its tensors as a recipe makes them, and what the writer of the recipe may want to know.
+    ///
+    /// `recipe` is a text or JSON, or the name of one that ships with Cairn (`shipped`). With `targets`, these tensors must come out.
+    #[pyo3(signature = (recipe, *, shipped, reverse, settings, targets = None))]
+    fn transformed(
+        &self,
+        py: Python,
+        recipe: &str,
+        shipped: bool,
+        reverse: bool,
+        settings: BTreeMap<String, String>,
+        targets: Option<Vec<(String, Py<Spec>)>>,
+    ) -> PyResult<(Self, Vec<String>)> {
+        let asked = Asked {
+            recipe,
+            shipped,
+            reverse,
+            settings,
+            targets: targets.map(|targets| {
+                let specs = targets.iter().map(|(name, spec)| (name.as_str(), &spec.get().0));
+                wanted(recipe, specs)
+            }),
+        };
+        let (made, warnings) = py.detach(|| transformed(self.shared(), &asked))?;
+        let stored = self.stored.clone();
+        let made = Some(made);
+        Ok((Self { stored, made }, warnings))
     }
 
     /// Fills the memory of every slot; `refuse` names the problems that stop it: missing, unexpected, mismatched.
@@ -274,13 +314,28 @@ impl Source {
 
 impl Source {
     pub(crate) fn checkpoint(checkpoint: Checkpoint) -> Self {
-        Self(Kind::Checkpoint(Box::new(checkpoint)))
+        let stored = Stored::Checkpoint(Arc::new(checkpoint));
+        Self { stored, made: None }
+    }
+
+    fn model(model: ModelSource) -> Self {
+        let stored = Stored::Model(Arc::new(model));
+        Self { stored, made: None }
     }
 
     fn as_checkpoint(&self) -> Option<&Checkpoint> {
-        match &self.0 {
-            Kind::Checkpoint(checkpoint) => Some(checkpoint),
-            Kind::Model(_) => None,
+        match &self.stored {
+            Stored::Checkpoint(checkpoint) => Some(checkpoint),
+            Stored::Model(_) => None,
+        }
+    }
+
+    /// The tensors, for whoever keeps them.
+    fn shared(&self) -> SharedSource {
+        match (&self.made, &self.stored) {
+            (Some(made), _) => made.clone(),
+            (None, Stored::Checkpoint(checkpoint)) => checkpoint.clone(),
+            (None, Stored::Model(model)) => model.clone(),
         }
     }
 
@@ -290,16 +345,17 @@ impl Source {
     }
 
     pub(crate) fn plain_values(&self) -> &BTreeMap<String, serde_json::Value> {
-        match &self.0 {
-            Kind::Checkpoint(checkpoint) => checkpoint.values(),
-            Kind::Model(model) => &model.model().values,
+        match &self.stored {
+            Stored::Checkpoint(checkpoint) => checkpoint.values(),
+            Stored::Model(model) => &model.model().values,
         }
     }
 
     fn source(&self) -> &(dyn cairn::checkpoint::Source + Send) {
-        match &self.0 {
-            Kind::Checkpoint(checkpoint) => checkpoint.as_ref(),
-            Kind::Model(model) => model.as_ref(),
+        match (&self.made, &self.stored) {
+            (Some(made), _) => made.as_ref(),
+            (None, Stored::Checkpoint(checkpoint)) => checkpoint.as_ref(),
+            (None, Stored::Model(model)) => model.as_ref(),
         }
     }
 }

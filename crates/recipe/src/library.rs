@@ -130,6 +130,13 @@ pub fn program(text: &str, reverse: bool, settings: &Settings) -> Result<Program
     })
 }
 
+/// Whether the meaning of a recipe depends on how many shards tensors are held in.
+pub fn depends_on_shards(text: &str) -> bool {
+    ["fused_ffn", "fused_qkv_old"]
+        .iter()
+        .any(|word| text.contains(word))
+}
+
 fn from_json(text: &str) -> Result<Program, LibraryError> {
     if text.trim_start().starts_with('{') {
         return Ok(Request::parse(text)?.program()?);

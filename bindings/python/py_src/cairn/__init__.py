@@ -18,6 +18,7 @@ from .errors import (
     KeyMismatch,
     RankFailed,
     RanksDisagree,
+    RecipeError,
     Skipped,
     StateError,
     StepExists,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ._ema import Ema
     from ._opening import load, open
     from ._part import PerRank
+    from ._recipe import Recipe
     from ._retention import Keep
     from ._rng import Rng
     from ._saving import SaveReport, Saving
@@ -56,6 +58,8 @@ __all__ = [
     "PerRank",
     "RankFailed",
     "RanksDisagree",
+    "Recipe",
+    "RecipeError",
     "Rng",
     "SaveReport",
     "Saving",
@@ -80,6 +84,7 @@ _MODULES = {
     "_ema": ("Ema",),
     "_opening": ("load", "open"),
     "_part": ("PerRank",),
+    "_recipe": ("Recipe",),
     "_retention": ("Keep",),
     "_rng": ("Rng",),
     "_saving": ("SaveReport", "Saving"),

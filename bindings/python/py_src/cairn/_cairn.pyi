@@ -178,6 +178,15 @@ class Source:
     def values(self) -> str: ...
     def rank_values(self, rank: int) -> str | None: ...
     def assets(self) -> dict[str, bytes]: ...
+    def transformed(
+        self,
+        recipe: str,
+        *,
+        shipped: bool,
+        reverse: bool,
+        settings: Mapping[str, str],
+        targets: Sequence[tuple[str, Spec]] | None = None,
+    ) -> tuple[Source, list[str]]: ...
     def load(
         self,
         slots: Sequence[tuple[str, Spec, int, Any, Sequence[int] | None]],

@@ -20,10 +20,11 @@ from ._values import decode
 from ._progress import Progress
 from ._together import Peers, peers, worth_it
 from ._world import World
-from .errors import KeyMismatch, StateError
+from .errors import KeyMismatch, RecipeError, StateError
 
 if TYPE_CHECKING:
     from ._lazy import LazyTensor
+    from ._recipe import RecipeLike
 
 
 Strict = bool | Literal["partial"]
@@ -91,9 +92,10 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     >>> checkpoint["model.layers.0.q.weight"][:16, ::2]
     """
 
-    def __init__(self, source: _cairn.Source, world: World | None = None) -> None:
+    def __init__(self, source: _cairn.Source, world: World | None = None, made_by: str = "") -> None:
         self._source = source
         self._world = world
+        self._made_by = made_by
 
     @property
     def step(self) -> int | None:
@@ -201,8 +203,22 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         """The tensors that are not stored, and which tensor each is the cast of."""
         return self._source.derived()
 
+    def with_recipe(self, recipe: RecipeLike) -> Checkpoint:
+        """The same checkpoint, with the tensors that ``recipe`` makes of its own in their place; reads no tensor data."""
+        from ._recipe import Recipe
+
+        made = Recipe.of(recipe)
+        return Checkpoint(made.apply(self._source), self._world, made.identity)
+
     def load(
-        self, into: Any, *, strict: Strict = True, verify: bool = True, together: bool = True, rebuild: bool = True
+        self,
+        into: Any,
+        *,
+        strict: Strict = True,
+        recipe: RecipeLike | None = None,
+        verify: bool = True,
+        together: bool = True,
+        rebuild: bool = True,
     ) -> Loaded:
         """Loads into the tensors, stateful objects and containers of ``into``, in place, whatever layout they have.
 
@@ -214,10 +230,17 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
 
         Tensors that are not stored, because they are casts of others, are worked out; ``rebuild=False`` refuses them.
 
+        With ``recipe``, tensors are made of the stored ones as it says, while they are read; what is then wanted must come out, and
+        what the recipe says that nothing feeds keeps its value.
+
         Raises:
             KeyMismatch: with every missing, unexpected and mismatched name.
+            RecipeError: if the recipe is wrong, or does not fit.
             Damaged: if bytes are not what was written. ``into`` then holds a mixture and must not be used.
         """
+        if recipe is not None:
+            made = self._made_for(recipe, into, strict)
+            return made.load(into, strict=strict, verify=verify, together=together, rebuild=rebuild)
         refused = _refused(strict)
         context, flat = self._flatten(into, strict)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
@@ -228,7 +251,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
             slots = _slots(flat, context.world, self._names)
             peers = self._peers(slots, context.world) if together else None
             report = self._read(slots, refused, _scope(into), verify, peers)
-        _finish(flat, {*report["missing"], *report["mismatched"]})
+        _finish(flat, {*report["missing"], *report["mismatched"], *report["kept"]})
         state = fill(into, "", flat, values, rank_values)
         kept = {key: report[key] for key in _REPORTED}
         kept["missing"] = sorted([*report["missing"], *absent])
@@ -237,7 +260,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     def _peers(self, slots: list[_Slot], world: World) -> Peers | None:
         if world.size == 1 or not worth_it(sum(memory.nbytes for _, _, _, memory, _ in slots)):
             return None
-        place = f"{self.format} {self.step} {self.created}"
+        place = f"{self.format} {self.step} {self.created} {self._made_by}"
         return peers(world, place, ((name, spec) for name, spec, _, _, _ in slots))
 
     def _read(
@@ -255,8 +278,26 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         except TypeError as error:
             raise _overlap(slots) or error from None
 
-    def explain(self, into: Any, *, strict: Strict = False) -> Explained:
+    def _made_for(self, recipe: RecipeLike, into: Any, strict: Strict) -> Checkpoint:
+        """This checkpoint as a recipe makes it for ``into``."""
+        from ._recipe import Recipe
+
+        written = Recipe.of(recipe)
+        try:
+            made = self.with_recipe(written)
+        except RecipeError:
+            if strict is False:
+                raise
+            made = self  # It may need to know what is wanted.
+        if strict is False:
+            return made
+        _, flat = made._flatten(into, strict)
+        return Checkpoint(written.apply(self._source, flat), self._world, written.identity)
+
+    def explain(self, into: Any, *, strict: Strict = False, recipe: RecipeLike | None = None) -> Explained:
         """What :meth:`load` would read, and what would not fit; reads no tensor data."""
+        if recipe is not None:
+            return self._made_for(recipe, into, strict).explain(into, strict=strict)
         refused = _refused(strict)
         context, flat = self._flatten(into, strict)
         self._compare_values(into, flat, strict)

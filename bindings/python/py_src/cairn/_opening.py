@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _cairn
 from ._checkpoint import Checkpoint, Loaded, Strict
 from ._checkpointer import Checkpointer
 from ._world import World
+
+if TYPE_CHECKING:
+    from ._recipe import RecipeLike
 
 
 def open(url: str | os.PathLike[str], step: int | None = None, *, world: World | None = None) -> Checkpoint:
@@ -25,7 +28,15 @@ def open(url: str | os.PathLike[str], step: int | None = None, *, world: World |
 
 
 def load(
-    url: str | os.PathLike[str], into: Any, *, strict: Strict = True, world: World | None = None
+    url: str | os.PathLike[str],
+    into: Any,
+    *,
+    strict: Strict = True,
+    recipe: RecipeLike | None = None,
+    world: World | None = None,
 ) -> Loaded:
-    """Loads a run's newest step, a step, or a model in another format into ``into``, in place, on any layout."""
-    return open(url, world=world).load(into, strict=strict)
+    """Loads a run's newest step, a step, or a model in another format into ``into``, in place, on any layout.
+
+    With ``recipe``, tensors are made of the stored ones as it says: see :class:`cairn.Recipe`.
+    """
+    return open(url, world=world).load(into, strict=strict, recipe=recipe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
 from ._checkpoint import Checkpoint, Explained, Loaded, Strict
@@ -11,6 +11,9 @@ from ._logger import logger
 from ._resume import load_latest
 from ._world import World
 from .errors import Damaged, StateError, StepNotFound
+
+if TYPE_CHECKING:
+    from ._recipe import RecipeLike
 
 
 class Reading:
@@ -47,7 +50,7 @@ class Reading:
         *,
         into: Any,
         strict: Strict = True,
-        recipe: None = None,
+        recipe: RecipeLike | None = None,
         verify: bool = True,
         rebuild: bool = True,
     ) -> Loaded:
@@ -55,24 +58,22 @@ class Reading:
 
         ``"latest"`` is for all ranks together: they agree on the step, even if only one of them finds damage. A rank that wants to
         load alone names a step. Tensors that were not stored, because they are casts of others, are worked out; ``rebuild=False``
-        refuses them.
+        refuses them. With ``recipe``, tensors are made of the stored ones as it says.
 
         Raises:
             StepNotFound: if there is no (usable) step.
             KeyMismatch: with every difference between checkpoint and ``into``, before any data is read.
         """
-        if recipe is not None:
-            raise StateError("this version has no recipes", hint="leave `recipe` out, and rename keys in `into` instead")
         if self._ranks_differ and strict is True:
             strict = "partial"
         together = not self._ranks_differ
         if step != "latest":
-            loaded = self.open(step).load(into, strict=strict, verify=verify, together=together, rebuild=rebuild)
+            loaded = self.open(step).load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
         else:
 
             def load(number: int) -> Loaded:
                 self._check(number)
-                return self.open(number).load(into, strict=strict, verify=verify, together=together, rebuild=rebuild)
+                return self.open(number).load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
 
             loaded = load_latest(self.world, self._url, self.steps(), load)
         self._go_on_from(loaded)

@@ -31,6 +31,10 @@ class StateError(Error):
     """The state cannot be saved or loaded as it is: the message names the place in it."""
 
 
+class RecipeError(Error):
+    """A recipe is wrong, or does not fit the tensors: the message shows the statement."""
+
+
 class KeyMismatch(Error):
     """Checkpoint and target do not fit; every difference is listed, and no data was read."""
 

@@ -1,0 +1,224 @@
+"""The recipes that ship with Cairn: small models of every family go to other layouts, compute the same there, and come back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cairn
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 60,
+    "max_position_embeddings": 32,
+}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+CONFIGS = {
+    "llama": lambda: transformers.LlamaConfig(**SMALL),
+    "qwen2": lambda: transformers.Qwen2Config(**SMALL),
+    "qwen3": lambda: transformers.Qwen3Config(**SMALL, head_dim=8, tie_word_embeddings=True),
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(**SMALL, **EXPERTS, head_dim=8, num_experts=4),
+    "mixtral": lambda: transformers.MixtralConfig(**SMALL, num_local_experts=4),
+    "gpt2": lambda: transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=60, n_positions=32),
+    "ernie4_5": lambda: transformers.Ernie4_5Config(**SMALL, head_dim=8),
+    "ernie4_5_moe": lambda: transformers.Ernie4_5_MoeConfig(
+        **SMALL, moe_num_experts=4, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=1
+    ),
+    "deepseek_v3": lambda: transformers.DeepseekV3Config(
+        **SMALL | {"num_key_value_heads": 4}, **EXPERTS, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8,
+        qk_nope_head_dim=8, v_head_dim=8, n_routed_experts=4, first_k_dense_replace=1, n_group=2, topk_group=1,
+    ),
+}  # fmt: skip
+
+
+def saved(family: str, folder: Path) -> Any:
+    """A small model with random weights, saved as Hugging Face has it."""
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(CONFIGS[family]()).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.1 + (1.0 if parameter.ndim == 1 else 0.0))
+    model.save_pretrained(folder)
+    return model
+
+
+def tensors(folder: Path) -> dict[str, Any]:
+    opened = cairn.open(folder)
+    return {name: np.asarray(opened[name][...]) for name in opened}
+
+
+def converted(source: Path, target: Path, recipe: Any) -> dict[str, Any]:
+    cairn.open(source).with_recipe(recipe).export_hf(target)
+    (target / "config.json").write_bytes((source / "config.json").read_bytes())
+    return tensors(target)
+
+
+ROUTES = [(family, "megatron", {}) for family in CONFIGS]
+ROUTES += [(family, "paddle", {}) for family in CONFIGS]
+ROUTES += [(family, "paddle", {"fuse_attention_qkv": True, "fuse_attention_ffn": True}) for family in ("llama", "qwen2", "qwen3_moe")]
+ROUTES += [("llama", "megatron", {"vocab_multiple": 64}), ("gpt2", "megatron", {"vocab_multiple": 64})]
+
+
+@pytest.mark.parametrize(("family", "layout", "settings"), ROUTES)
+def test_a_model_comes_back_bit_for_bit(family: str, layout: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    saved(family, tmp_path / "hf")
+    there = converted(tmp_path / "hf", tmp_path / "there", cairn.Recipe(f"{family}/hf-to-{layout}", settings=settings))
+    back = converted(tmp_path / "there", tmp_path / "back", cairn.Recipe(f"{family}/{layout}-to-hf", settings=settings))
+    original = tensors(tmp_path / "hf")
+    assert back.keys() == original.keys()
+    for name, value in original.items():
+        assert back[name].dtype == value.dtype and np.array_equal(back[name], value), name
+    if layout == "megatron":
+        assert not any(name.startswith(("model.", "transformer.", "lm_head")) for name in there), sorted(there)
+
+
+def test_both_directions_of_a_recipe_are_each_other_reversed(tmp_path: Path) -> None:
+    saved("llama", tmp_path / "hf")
+    there = converted(tmp_path / "hf", tmp_path / "there", cairn.Recipe("llama/megatron-to-hf", reverse=True))
+    assert "decoder.layers.1.self_attention.linear_qkv.weight" in there
+
+
+@contextlib.contextmanager
+def megatron_on_the_host() -> Iterator[None]:
+    """Megatron-Core in one process, kept from asking for a GPU."""
+    pytest.importorskip("megatron.core")
+    from megatron.core import parallel_state
+    from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
+    patch.setattr(CudaRNGStatesTracker, "fork", lambda self, name=None: contextlib.nullcontext())
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}.items():
+        patch.setitem(os.environ, name, value)
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    parallel_state.initialize_model_parallel()
+    try:
+        yield
+    finally:
+        parallel_state.destroy_model_parallel()
+        torch.distributed.destroy_process_group()
+        patch.undo()
+
+
+def megatron_model(config: Any, **more: Any) -> Any:
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    settings = TransformerConfig(
+        num_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        ffn_hidden_size=config.intermediate_size,
+        num_attention_heads=config.num_attention_heads,
+        num_query_groups=config.num_key_value_heads,
+        layernorm_epsilon=config.rms_norm_eps,
+        use_cpu_initialization=True,
+        gated_linear_unit=True,
+        activation_func=torch.nn.functional.silu,
+        normalization="RMSNorm",
+        add_bias_linear=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bias_activation_fusion=False,
+        bias_dropout_fusion=False,
+        apply_rope_fusion=False,
+        **more,
+    )
+    spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=more.get("qk_layernorm", False))
+    return GPTModel(
+        settings,
+        spec,
+        vocab_size=config.vocab_size,
+        max_sequence_length=config.max_position_embeddings,
+        position_embedding_type="rope",
+        rotary_base=10000,
+        share_embeddings_and_output_weights=config.tie_word_embeddings,
+    ).eval()
+
+
+#: Norms that Megatron's plain layers keep apart and its fused ones, and its checkpoints, do not.
+APART = {
+    "self_attention.linear_qkv.layer_norm_": "input_layernorm.",
+    "mlp.linear_fc1.layer_norm_": "pre_mlp_layernorm.",
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [("llama", {}), ("qwen2", {"add_qkv_bias": True}), ("qwen3", {"qk_layernorm": True, "kv_channels": 8})],
+)
+def test_megatron_computes_what_hugging_face_does(family: str, more: dict[str, Any], tmp_path: Path) -> None:
+    model = saved(family, tmp_path / "hf")
+    there = converted(tmp_path / "hf", tmp_path / "there", f"{family}/hf-to-megatron")
+    for checkpoint, plain in APART.items():
+        there = {name.replace(checkpoint, plain): value for name, value in there.items()}
+    ids = torch.arange(12)[None] * 5 % 60
+    with megatron_on_the_host(), torch.no_grad():
+        other = megatron_model(model.config, **more)
+        weights = {name: torch.from_numpy(value.copy()) for name, value in there.items()}
+        wanted = {name for name, _ in other.named_parameters()}
+        assert weights.keys() == wanted
+        other.load_state_dict(weights, strict=False)
+        mask = torch.triu(torch.ones(12, 12, dtype=torch.bool), 1)[None, None]
+        logits = other(ids, torch.arange(12)[None], mask)
+    torch.testing.assert_close(logits, model(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def fp8_model(folder: Path) -> dict[str, Any]:
+    """Weights as DeepSeek-V3 stores them: FP8 elements, and a scale for each block of 128 × 128."""
+    from safetensors.torch import save_file
+
+    torch.manual_seed(1)
+    weights: dict[str, Any] = {"model.norm.weight": torch.randn(64).to(torch.bfloat16)}
+    for name, shape in {"self_attn.o_proj": (200, 300), "mlp.experts.3.up_proj": (128, 64), "mlp.down_proj": (1, 257)}.items():
+        rows, columns = (-(-size // 128) for size in shape)
+        weights[f"model.layers.0.{name}.weight"] = torch.randn(shape).to(torch.float8_e4m3fn)
+        weights[f"model.layers.0.{name}.weight_scale_inv"] = torch.rand(rows, columns) + 0.1
+    folder.mkdir()
+    save_file(weights, str(folder / "model.safetensors"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "deepseek_v3", "torch_dtype": "bfloat16"}))
+    return weights
+
+
+def test_scaled_blocks_become_bfloat16(tmp_path: Path) -> None:
+    weights = fp8_model(tmp_path / "fp8")
+    made = cairn.open(tmp_path / "fp8").with_recipe("deepseek_v3/fp8-to-bf16")
+    scaled = [name for name in weights if name.endswith("weight_scale_inv")]
+    assert sorted(made) == sorted(weights.keys() - set(scaled))
+    for name in scaled:
+        weight = weights[name.removesuffix("_scale_inv")]
+        blocks = np.kron(weights[name].numpy(), np.ones((128, 128), np.float32))[: weight.shape[0], : weight.shape[1]]
+        exact = weight.to(torch.float32).numpy() * blocks
+        into = torch.zeros(weight.shape, dtype=torch.bfloat16)
+        made.load({name.removesuffix("_scale_inv"): into}, strict="partial")
+        assert torch.equal(into, torch.from_numpy(exact).to(torch.bfloat16)), name
+
+
+def test_bfloat16_becomes_scaled_blocks_and_comes_back_near(tmp_path: Path) -> None:
+    weights = fp8_model(tmp_path / "fp8")
+    cairn.open(tmp_path / "fp8").with_recipe("deepseek_v3/fp8-to-bf16").export_hf(tmp_path / "bf16")
+    again = cairn.open(tmp_path / "bf16").with_recipe("deepseek_v3/bf16-to-fp8")
+    assert sorted(again) == sorted(weights)
+    name = "model.layers.0.self_attn.o_proj.weight"
+    quantised = torch.zeros(200, 300, dtype=torch.float8_e4m3fn)
+    scales = torch.zeros(2, 3)
+    again.load({name: quantised, f"{name}_scale_inv": scales}, strict="partial")
+    blocks = np.kron(scales.numpy(), np.ones((128, 128), np.float32))[:200, :300]
+    near = torch.from_numpy(quantised.to(torch.float32).numpy() * blocks)
+    plain = torch.zeros(200, 300, dtype=torch.bfloat16)
+    cairn.load(tmp_path / "bf16", {name: plain}, strict="partial")
+    assert (near - plain.float()).abs().max() <= plain.float().abs().max() / 16
