@@ -7,6 +7,7 @@ mod plan;
 mod recipe;
 mod report;
 mod stats;
+mod transform;
 mod weights;
 mod write;
 
@@ -14,9 +15,10 @@ pub(crate) use convert::{Convert, Format};
 pub(crate) use diff::Diff;
 pub(crate) use ema::{Ema, EmaFormat, EmaStart};
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
-pub(crate) use recipe::{Recipe, RecipeExplain};
+pub(crate) use recipe::{Recipe, RecipeExplain, RecipeShow};
 pub(crate) use report::Report;
 pub(crate) use stats::{Bars, Stats};
+pub(crate) use transform::Transform;
 pub(crate) use weights::Weights;
 pub(crate) use write::{Demo, Layout, Prune, Reshard};
 

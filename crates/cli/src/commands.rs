@@ -15,6 +15,7 @@ mod recipe;
 mod report;
 mod reshard;
 mod stats;
+mod transform;
 mod verify;
 mod weights;
 

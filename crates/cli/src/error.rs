@@ -32,6 +32,8 @@ pub(crate) enum Error {
     #[error("{}", traced(.0))]
     Recipe(#[from] recipe::Error),
     #[error(transparent)]
+    Library(recipe::library::LibraryError),
+    #[error(transparent)]
     Reshard(#[from] reshard::Error),
     #[error(transparent)]
     Sharding(#[from] sharding::Error),
@@ -93,6 +95,15 @@ pub(crate) enum Error {
     ClosedPipe,
 }
 
+impl From<recipe::library::LibraryError> for Error {
+    fn from(error: recipe::library::LibraryError) -> Self {
+        match error {
+            recipe::library::LibraryError::Program(error) => Error::Recipe(error),
+            other => Error::Library(other),
+        }
+    }
+}
+
 impl Error {
     /// What the reader can do next.
     pub(crate) fn hint(&self) -> Option<String> {
@@ -111,6 +122,7 @@ impl Error {
             Error::Checkpoint(error) => return error.hint(),
             Error::Format(error) => return error.hint(),
             Error::Recipe(error) => return error.hint(),
+            Error::Library(error) => return error.hint(),
             Error::Reshard(error) => return error.hint(),
             Error::Sharding(error) => return error.hint(),
             Error::Store(error)

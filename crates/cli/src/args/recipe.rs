@@ -6,6 +6,19 @@ use clap::{Args, Subcommand};
 pub(crate) enum Recipe {
     /// Show where each tensor that a recipe makes comes from
     Explain(RecipeExplain),
+    /// List the recipes that ship with Cairn
+    List,
+    /// Print a recipe that ships with Cairn
+    Show(RecipeShow),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+What is printed can be changed and used as a file: `cairn recipe show llama/hf-to-megatron > mine.recipe`. A recipe whose
+name says the opposite direction is the same text, run with `--reverse`.")]
+pub(crate) struct RecipeShow {
+    /// The name, as `cairn recipe list` has it
+    pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]

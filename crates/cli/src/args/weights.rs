@@ -1,5 +1,6 @@
 //! Arguments of every verb that writes tensors of one place to another: which ones.
 
+use super::Transform;
 use cairn::checkpoint::Pattern;
 use clap::Args;
 
@@ -16,4 +17,6 @@ pub(crate) struct Weights {
     /// No tensors whose names match; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub(crate) drop: Vec<Pattern>,
+    #[command(flatten)]
+    pub(crate) transform: Transform,
 }

@@ -1,5 +1,7 @@
 //! `cairn recipe`: what a recipe does, before it does it.
 
+mod shipped;
+
 use crate::args::{Recipe, RecipeExplain};
 use crate::error::{Error, Exit};
 use crate::open::open;
@@ -21,6 +23,8 @@ const MAX_PIECES: usize = 8;
 pub(crate) fn run(args: &Recipe, printer: &Printer) -> Result<Exit, Error> {
     match args {
         Recipe::Explain(args) => explain(args, printer),
+        Recipe::List => shipped::list(printer),
+        Recipe::Show(args) => shipped::show(&args.name, printer),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which weights a command writes: from what was opened to the tensors that are asked for.
 
-use crate::args::Weights as Args;
+use super::transform::transformed;
+use crate::args::{Transform, Weights as Args};
 use crate::error::Error;
 use crate::open::Opened;
 use cairn::checkpoint::ema::{MAX_COMPUTED_BUFFER_BYTES, averaged, is_stored_average};
@@ -47,7 +48,20 @@ impl Weights {
             check_patterns(&args.drop, weights.source.as_ref())?;
             weights.retain(|name| !args.drop.iter().any(|pattern| pattern.matches(name)));
         }
+        if !args.transform.recipe.is_empty() {
+            weights.transform(&args.transform)?;
+        }
         Ok(weights)
+    }
+
+    /// Puts what recipes make of the tensors in their place.
+    fn transform(&mut self, args: &Transform) -> Result<(), Error> {
+        let made = transformed(args, self.source.clone())?;
+        for warning in made.warnings {
+            tracing::warn!("{warning}");
+        }
+        self.source = made.source;
+        Ok(())
     }
 
     /// Leaves out stored averages.
