@@ -12,6 +12,7 @@ use crate::merge::Merge;
 use cairn_formats::hf::{INDEX_FILE, SINGLE_FILE};
 use cairn_store::{PutMode, Store};
 use file::File;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,19 +82,21 @@ impl Merge {
         options: &WriteOptions,
     ) -> Result<WriteReport, Error> {
         let files = File::deal(self)?;
-        begin(self, target.as_ref(), options)?;
+        let mut record = Record::begin(self, target.as_ref(), options)?;
         for (name, bytes) in &self.assets {
             target.put(name, bytes, PutMode::Replace)?;
         }
-        let mut kept = Vec::new();
+        let kept = record.finished.clone();
         for file in &files {
-            let found = target.head(&file.name)?;
-            if found.is_some_and(|found| found.len == file.len) {
+            if kept.contains(&file.name) {
                 options.progress.fetch_add(file.len, Ordering::Relaxed);
-                kept.push(file.name.clone());
                 continue;
             }
+            // Nothing under this name was finished.
+            target.delete(&file.name)?;
             file.write(self, target.as_ref(), &options.progress)?;
+            record.finished.push(file.name.clone());
+            record.put(target.as_ref())?;
             tracing::info!(file = file.name, bytes = file.len, "merged");
         }
         if files.len() > 1 {
@@ -109,32 +112,51 @@ impl Merge {
     }
 }
 
-/// Takes the folder for a merge, or finds that it is this merge's already.
-fn begin(merge: &Merge, target: &dyn Store, options: &WriteOptions) -> Result<(), Error> {
-    let taken = model_files(target)?;
-    let record = json!({"merge": merge.identity}).to_string();
-    let found = target.head(RECORD_FILE)?.is_some();
-    if options.replace {
+/// Which merge has a folder, and what of it is done.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    merge: String,
+    finished: Vec<String>,
+}
+
+impl Record {
+    /// Takes a folder for a merge, or finds that it is this merge's already.
+    fn begin(merge: &Merge, target: &dyn Store, options: &WriteOptions) -> Result<Self, Error> {
+        let taken = model_files(target)?;
+        let url = target.url();
+        let found = match target.head(RECORD_FILE)? {
+            Some(_) => Some(target.get(RECORD_FILE)?),
+            None => None,
+        };
+        match found {
+            Some(found) if options.resume => {
+                let found: Option<Self> = serde_json::from_slice(&found).ok();
+                let own = found.filter(|found| found.merge == merge.identity);
+                target.sweep("")?;
+                return own.ok_or(Error::OtherMerge { target: url });
+            }
+            found if !options.replace && (found.is_some() || !taken.is_empty()) => {
+                let mut files = taken;
+                files.extend(found.map(|_| RECORD_FILE.to_string()));
+                return Err(Error::TargetTaken { target: url, files });
+            }
+            _ => {}
+        }
         for file in &taken {
             target.delete(file)?;
         }
-    } else if options.resume && found {
-        if target.get(RECORD_FILE)? != record.as_bytes() {
-            return Err(Error::OtherMerge {
-                target: target.url(),
-            });
-        }
-        target.sweep("")?;
-        return Ok(());
-    } else if !taken.is_empty() || found {
-        let mut files = taken;
-        files.extend(found.then(|| RECORD_FILE.to_string()));
-        return Err(Error::TargetTaken {
-            target: target.url(),
-            files,
-        });
+        let record = Self {
+            merge: merge.identity.clone(),
+            finished: Vec::new(),
+        };
+        record.put(target)?;
+        Ok(record)
     }
-    Ok(target.put(RECORD_FILE, record.as_bytes(), PutMode::Replace)?)
+
+    fn put(&self, target: &dyn Store) -> Result<(), Error> {
+        let text = serde_json::to_vec(self).expect("a record is JSON");
+        Ok(target.put(RECORD_FILE, &text, PutMode::Replace)?)
+    }
 }
 
 /// The data files of a model that lie in a folder, the index first.

@@ -18,8 +18,8 @@ pub struct Extras {
     pub(crate) slerp_alpha: f64,
     pub(crate) slerp_normalize_eps: f64,
     pub(crate) slerp_dot_threshold: f64,
-    /// Only tensors under this name are merged, `master_weights/…`; `None` for a model's own.
-    pub(crate) prefix: Option<String>,
+    /// Whether the optimizer's copies of the weights are merged, and not the weights.
+    pub(crate) masters: bool,
     /// Tensors that the result goes without.
     pub(crate) remove_keys: Vec<String>,
     /// Side files to take from the first model; all if `None`.
@@ -190,7 +190,16 @@ impl Reader<'_> {
                 Election::Sum
             }
         };
-        let prefix = self.text("merge_prefix").filter(|prefix| prefix != "model");
+        let masters = match self.text("merge_prefix").as_deref() {
+            None | Some("model") => false,
+            Some("master_weights") => true,
+            Some(other) => {
+                let reason =
+                    format!("`merge_prefix` is `model` or `master_weights`, not `{other}`");
+                self.problem(self.line("merge_prefix"), reason);
+                false
+            }
+        };
         Extras {
             normalize: self.truth("normalize", true),
             rescale: self.truth("rescale", true),
@@ -200,7 +209,7 @@ impl Reader<'_> {
             slerp_alpha: self.number("slerp_alpha", 0.5),
             slerp_normalize_eps: self.number("slerp_normalize_eps", 1e-8),
             slerp_dot_threshold: self.number("slerp_dot_threshold", 0.9995),
-            prefix,
+            masters,
             remove_keys: self.texts("remove_keys").unwrap_or_default(),
             copy_files: self.texts("copy_file_list"),
             output_path: self.text("output_path"),

@@ -246,6 +246,14 @@ impl<'a> Planner<'a> {
 
     /// Whether a tensor belongs to a module: the one that its name speaks of, the first one otherwise.
     fn belongs(&self, module: &Module, name: &str) -> bool {
+        if let Some(extras) = &self.config.paddle {
+            // Paddle keeps the state of a training run in files of their own, and merges one kind at a time.
+            let is_state = name.starts_with("optim.state.");
+            let is_master = is_state && name.ends_with(".master_weight");
+            if extras.masters != is_master || is_state != is_master {
+                return false;
+            }
+        }
         let modules = &self.config.modules;
         let is_of = |module: &Module| {
             let wanted = module.name.as_deref();
