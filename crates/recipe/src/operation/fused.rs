@@ -58,7 +58,7 @@ pub(super) fn build(
             None => shards(name, is_left).map(Layout::Fused),
         }
     };
-    let (from, to) = match (left.len(), right.len()) {
+    let (from, to) = match (builder.count, builder.wanted) {
         (1, 1) if word != "fused_qkv" => {
             (fused(&left[0].name, true)?, fused(&right[0].name, false)?)
         }

@@ -2,7 +2,8 @@
 //! The same programs, run from right to left, give back what there was.
 
 use crate::array::{Array, Arrays, described, evaluate};
-use cairn_recipe::Program;
+use cairn_recipe::{Program, Tensor, Tensors};
+use cairn_tensor::DType;
 use proptest::prelude::*;
 
 /// A program in the making, and what its tensors are.
@@ -53,7 +54,8 @@ impl Walk {
             5 => self.stack(at, dim % (ndim + 1)),
             6 if ndim > 0 && shape[dim % ndim].is_multiple_of(2) && shape[dim % ndim] > 0 => {
                 let dim = dim % ndim;
-                let heads = (1..=shape[dim]).filter(|head| head % 2 == 0 && shape[dim] % head == 0);
+                let heads = (1..=shape[dim])
+                    .filter(|head| head % 2 == 0 && shape[dim].is_multiple_of(*head));
                 let heads: Vec<usize> = heads.collect();
                 let head = heads[how % heads.len()];
                 self.one(at, &format!("interleave={head}, dim={dim}"), |array| {
@@ -152,7 +154,7 @@ fn reshaped(shape: &[usize], dim: usize, how: usize) -> Vec<usize> {
         }
         1 => {
             let factor = (2..=shape[dim])
-                .find(|factor| shape[dim] % factor == 0)
+                .find(|factor| shape[dim].is_multiple_of(*factor))
                 .unwrap_or(1);
             shape[dim] /= factor;
             shape.insert(dim + how / 3 % 2, factor);
@@ -161,7 +163,7 @@ fn reshaped(shape: &[usize], dim: usize, how: usize) -> Vec<usize> {
             let count: usize = shape.iter().product();
             let factor = (1..=count.max(1))
                 .rev()
-                .find(|factor| factor * factor <= count && count % factor == 0);
+                .find(|factor| factor * factor <= count && count.is_multiple_of(*factor));
             let factor = factor.unwrap_or(1);
             shape = vec![factor, count / factor];
         }
@@ -199,6 +201,102 @@ fn walks() -> impl Strategy<Value = (Arrays, Vec<String>, Arrays)> {
     })
 }
 
+const LEFT: &[&str] = &[
+    "a",
+    "a, b",
+    "a, b, b",
+    "a^T, b",
+    "b, w",
+    "w, w",
+    "u, u",
+    "e, e",
+    "e",
+    "s",
+    "s, s",
+    "large",
+    "large, large",
+    "x.*",
+    "x.$LAYER_ID",
+    "_",
+    "c",
+    "c, d",
+];
+const RIGHT: &[&str] = &[
+    "c",
+    "c, d",
+    "c, d, f",
+    "c[0:4]",
+    "y.$LAYER_ID",
+    "a",
+    "_",
+    "c, _",
+];
+/// Attributes, with numbers that are too large for anything.
+const ATTRIBUTES: &[&str] = &[
+    "axis=0",
+    "axis=-1",
+    "axis=1",
+    "axis=9007199254740991",
+    "sizes=[1, 1]",
+    "sizes=[9223372036854775807, 1]",
+    "permute=[1, 0]",
+    "permute=[-1, 0]",
+    "permute=[]",
+    "dtype=f8_e4m3",
+    "dtype=u8",
+    "src_dtype=f32, dst_dtype=bf16",
+    "reshape=[-1]",
+    "reshape=[3, 2]",
+    "reshape=[9223372036854775807, 9]",
+    "pad=[4, 4]",
+    "pad=[-1, 9223372036854775807]",
+    "pad_to_multiple=9007199254740991",
+    "pad_to_multiple=4",
+    "fill=1e300",
+    "unpad=[1, -1]",
+    "unpad=[]",
+    "interleave=2",
+    "deinterleave=9007199254740991",
+    "dim=1",
+    "dim=-9",
+    "stack=0",
+    "stack=2",
+    "stack=-1",
+    "unstack=0",
+    "dequant=fp8",
+    "dequant=mxfp4",
+    "quant=fp8",
+    "block=[1, 2]",
+    "block=[1, 1]",
+    "block=[1]",
+    "block=[0, 1]",
+    "tie=true",
+    "fused_qkv",
+    "fused_qkv_old",
+    "fused_ffn",
+    "num_heads=4",
+    "num_key_value_groups=2",
+    "num_heads=65536",
+];
+
+/// Tensors of odd shapes.
+fn hostile() -> Tensors {
+    let shapes: [(&str, &[usize]); 9] = [
+        ("a", &[2, 3]),
+        ("u", &[2, 2]),
+        ("w", &[1, 2]),
+        ("b", &[2, 3]),
+        ("e", &[0, 3]),
+        ("s", &[]),
+        ("x.0", &[4]),
+        ("x.18446744073709551615", &[4]),
+        ("large", &[usize::MAX, usize::MAX]),
+    ];
+    let tensor =
+        |(name, shape): (&str, &[usize])| (name.to_owned(), Tensor::new(DType::F32, shape));
+    shapes.into_iter().map(tensor).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -229,6 +327,28 @@ proptest! {
         let both = first.then(Program::from_statements(rest).unwrap());
         let compiled = both.compile(&described(&sources), None).unwrap();
         prop_assert_eq!(evaluate(&compiled, &sources), targets);
+    }
+
+    #[test]
+    fn no_program_makes_it_panic(
+        statements in prop::collection::vec(
+            (
+                prop::sample::select(LEFT),
+                prop::sample::select(RIGHT),
+                prop::collection::vec(prop::sample::select(ATTRIBUTES), 0..4),
+            ),
+            1..4,
+        ),
+    ) {
+        let sources = hostile();
+        let texts = statements.iter().map(|(left, right, attributes)| {
+            format!("{left} -> {}", [&[*right], attributes.as_slice()].concat().join(", "))
+        });
+        if let Ok(program) = Program::from_statements(texts) {
+            let _ = program.compile(&sources, None);
+            let _ = program.compile(&sources, Some(&sources));
+            let _ = program.reversed().compile(&sources, Some(&sources));
+        }
     }
 
     #[test]
