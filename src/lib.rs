@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub use cairn_checkpoint as checkpoint;
+pub use cairn_collectives as collectives;
 pub use cairn_device as device;
 pub use cairn_formats as formats;
 pub use cairn_merge as merge;

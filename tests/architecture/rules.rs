@@ -39,7 +39,10 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
         ]),
     ),
     ("cairn-merge", Through(&["cairn-checkpoint"])),
-    ("cairn-collectives", Through(&["cairn-reshard"])),
+    (
+        "cairn-collectives",
+        Through(&["cairn-reshard", "cairn-device"]),
+    ),
     (
         "cairn-train",
         Through(&["cairn-checkpoint", "cairn-collectives"]),

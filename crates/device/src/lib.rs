@@ -14,12 +14,13 @@
 //! * [`Device`] is where memory is when it is not on the host; [`Lane`] is its queue of copies, [`Mark`] a place in that queue.
 //! * [`Filling`] is a buffer that copies are on their way to; [`Filling::finish`] gives the [`Buffer`] once they have arrived.
 //! * [`Scratch`] is memory on the device that takes copies first, where there is some to spare.
+//! * [`Meeting`] is where threads read what others lend, without a copy.
 //! * [`Buffer`]s come from slabs of page-aligned memory, pinned for a device if it allows.
 //!
 //! [`cuda::device`] opens NVIDIA GPUs through the driver's library, which is looked for when it is first needed: one program
 //! runs on machines with and without it.
 //!
-//! This is the one crate with unsafe code: addresses that come from elsewhere, and calls of the driver. Who makes a [`Memory`]
+//! This is the one crate with unsafe code: addresses that come from elsewhere, slices of other threads, and calls of the driver. Who makes a [`Memory`]
 //! promises that it is there; everything after that is safe.
 
 #![allow(
@@ -34,6 +35,7 @@ pub mod cuda;
 mod device;
 mod error;
 mod filling;
+mod meeting;
 mod memory;
 mod scratch;
 mod slab;
@@ -45,6 +47,7 @@ pub use buffer::Buffer;
 pub use device::{Device, DeviceCopy, Lane, Mark, Stream};
 pub use error::Error;
 pub use filling::Filling;
+pub use meeting::{Meeting, Missed};
 pub use memory::{Memory, Owner, Place};
 pub use scratch::{Packing, Scratch};
 pub use slab::{SlabOptions, slab};

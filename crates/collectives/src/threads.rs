@@ -1,0 +1,104 @@
+//! Ranks as threads of this process, which read each other's memory.
+
+mod call;
+mod group;
+mod mail;
+
+use crate::{Communicator, Error};
+use group::{Group, Member};
+use std::any::Any;
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// What can be chosen for ranks that are threads.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a call waits for the others.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(600),
+        }
+    }
+}
+
+/// Runs `body` once for each of `size` ranks, each on a thread, and returns what they return, in order.
+///
+/// # Errors
+/// The error of the rank that failed first. Calls of the others end with it.
+///
+/// # Panics
+/// As the rank that panics first.
+pub fn run<R: Send, E: Send + Display>(
+    size: usize,
+    options: Options,
+    body: impl Fn(Arc<dyn Communicator>) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E> {
+    let world = Group::world(size, options.timeout);
+    let first: Mutex<Option<Failure<E>>> = Mutex::default();
+    let rank = |rank: usize| {
+        let member: Arc<dyn Communicator> = Arc::new(Member::new(world.clone(), rank));
+        let (reason, failure) = match catch_unwind(AssertUnwindSafe(|| body(member.clone()))) {
+            Ok(Ok(answer)) => return Some(answer),
+            Ok(Err(error)) => (
+                format!("rank {rank} failed: {error}"),
+                Failure::Error(error),
+            ),
+            Err(panic) => (
+                format!("rank {rank} panicked: {}", message(&panic)),
+                Failure::Panic(panic),
+            ),
+        };
+        let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(failure);
+        drop(first);
+        member.end(&reason);
+        None
+    };
+    let answers: Vec<Option<R>> = thread::scope(|scope| {
+        let rank = &rank;
+        let ranks: Vec<_> = (0..size)
+            .map(|number| scope.spawn(move || rank(number)))
+            .collect();
+        let joined = ranks.into_iter().map(thread::ScopedJoinHandle::join);
+        joined.map(|answer| answer.unwrap_or_default()).collect()
+    });
+    match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        None => Ok(answers.into_iter().flatten().collect()),
+        Some(Failure::Error(error)) => Err(error),
+        Some(Failure::Panic(panic)) => resume_unwind(panic),
+    }
+}
+
+/// How a rank failed.
+enum Failure<E> {
+    Error(E),
+    Panic(Box<dyn Any + Send>),
+}
+
+fn message(panic: &Box<dyn Any + Send>) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message")
+}
+
+/// The places of a group whose ranks the caller makes threads itself.
+pub fn members(size: usize, options: &Options) -> Vec<Arc<dyn Communicator>> {
+    let world = Group::world(size, options.timeout);
+    (0..size)
+        .map(|rank| Arc::new(Member::new(world.clone(), rank)) as Arc<dyn Communicator>)
+        .collect()
+}
+
+/// The error of a group that has ended.
+fn ended(reason: &str) -> Error {
+    Error::Ended {
+        reason: reason.to_string(),
+    }
+}
