@@ -22,6 +22,7 @@ pub(crate) use transform::Transform;
 pub(crate) use weights::Weights;
 pub(crate) use write::{Demo, Layout, Prune, Reshard};
 
+use crate::complete;
 use crate::units::parse_percent;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -90,12 +91,16 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// List the steps of a run and the state of each
     Ls(Ls),
-    /// Check that what is stored is what was saved
-    Verify(Verify),
-    /// Tell whether two checkpoints or models are the same, and how far apart
-    Diff(Diff),
+    /// Print values of a tensor, reading only their bytes
+    Cat(Cat),
     /// Show what the values of tensors are like
     Stats(Stats),
+    /// Tell whether two checkpoints or models are the same, and how far apart
+    Diff(Diff),
+    /// Show where the time of saves went, or what the values of each layer are like
+    Report(Report),
+    /// Check that what is stored is what was saved
+    Verify(Verify),
     /// Write a checkpoint or model again, laid out for another mesh
     Reshard(Reshard),
     /// Write a checkpoint as a Hugging Face model, or for torch
@@ -108,10 +113,6 @@ pub(crate) enum Command {
     /// Show what a recipe makes of the tensors of a checkpoint
     #[command(subcommand)]
     Recipe(Recipe),
-    /// Print values of a tensor, reading only their bytes
-    Cat(Cat),
-    /// Show where the time of saves went
-    Report(Report),
     /// Delete old steps of a run
     Prune(Prune),
     /// Watch Cairn save, crash, recover and reshard on this machine
@@ -129,12 +130,13 @@ Examples:
   cairn inspect model.safetensors --json")]
 pub(crate) struct Inspect {
     /// A run, a step, or a model or checkpoint of another tool
+    #[arg(add = complete::paths())]
     pub(crate) path: String,
     /// List every tensor, as a tree
     #[arg(long)]
     pub(crate) tree: bool,
     /// Draw which rank holds what of a tensor, and where it is stored
-    #[arg(long, value_name = "NAME", conflicts_with = "tree")]
+    #[arg(long, value_name = "NAME", conflicts_with = "tree", add = complete::tensors())]
     pub(crate) map: Option<String>,
 }
 
@@ -145,6 +147,7 @@ Examples:
   cairn ls runs/7b --json | jq '.steps[] | select(.state != \"complete\")'")]
 pub(crate) struct Ls {
     /// The folder of a run
+    #[arg(add = complete::paths())]
     pub(crate) run: String,
 }
 
@@ -157,6 +160,7 @@ Examples:
   cairn verify runs/7b --finish                   commit saves that lack nothing but their commit")]
 pub(crate) struct Verify {
     /// A run (all its steps) or one step; models without checksums are checked for structure
+    #[arg(add = complete::paths())]
     pub(crate) path: String,
     /// Read this share of the data and compare its checksums
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true,
@@ -180,8 +184,10 @@ Examples:
   cairn cat runs/7b:12000 lm_head.weight --npy head.npy")]
 pub(crate) struct Cat {
     /// A run, a step, or a model or checkpoint of another tool
+    #[arg(add = complete::paths())]
     pub(crate) path: String,
     /// A tensor's name, perhaps with an index: 'name[0:2, ::4]'
+    #[arg(add = complete::tensors())]
     pub(crate) tensor: String,
     /// Print every value, however many there are
     #[arg(long)]
@@ -193,6 +199,10 @@ pub(crate) struct Cat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
+The script completes verbs and options. To have steps and the names of tensors completed, too, let the
+shell ask the command: put `source <(COMPLETE=bash cairn)` into ~/.bashrc, `source <(COMPLETE=zsh cairn)`
+into ~/.zshrc, or `COMPLETE=fish cairn | source` into ~/.config/fish/config.fish.
+
 Examples:
   cairn completions bash > /etc/bash_completion.d/cairn
   cairn completions zsh > ~/.zfunc/_cairn")]

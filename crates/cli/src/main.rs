@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod complete;
 mod error;
 mod logging;
 mod names;
@@ -17,12 +18,15 @@ mod table;
 mod units;
 
 use args::Cli;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::CompleteEnv;
 use error::{Error, Exit};
 use printer::Printer;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // A shell that completes a line asks here, and the answer is all there is to do.
+    CompleteEnv::with_factory(Cli::command).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => return printer::usage(&usage),

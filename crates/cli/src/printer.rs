@@ -27,6 +27,15 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
+    /// Says nothing, for those whose output is not for people.
+    pub(crate) const SILENT: Printer = Printer {
+        json: false,
+        quiet: true,
+        progress: false,
+        stdout: Paint(false),
+        stderr: Paint(false),
+    };
+
     pub(crate) fn new(global: &Global) -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let paint = |terminal: bool| match global.color {
@@ -87,7 +96,9 @@ impl Printer {
 
     /// Tells what is probably not as the user thinks.
     pub(crate) fn warn(&self, text: &str) {
-        if !self.quiet {
+        if self.json && !self.quiet {
+            to_stderr(&format!("{}\n", json!({"warning": text})));
+        } else if !self.quiet {
             let label = self.stderr.text(Style::Yellow, "warning:");
             to_stderr(&format!("{label} {text}\n"));
         }

@@ -1,5 +1,6 @@
 //! Arguments of `cairn diff`.
 
+use crate::complete;
 use cairn::checkpoint::Pattern;
 use clap::Args;
 
@@ -16,8 +17,10 @@ Examples:
   cairn diff runs/7b exported/ --any-dtype --atol 0.01   f32 masters against their bf16 export")]
 pub(crate) struct Diff {
     /// A run, a step, or a model or checkpoint of another tool
+    #[arg(add = complete::paths())]
     pub(crate) left: String,
     /// Another one, of any format and layout
+    #[arg(add = complete::paths())]
     pub(crate) right: String,
     /// How far apart elements may be, as a share of the right one
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_tolerance)]

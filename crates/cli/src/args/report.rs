@@ -1,5 +1,6 @@
 //! The arguments of `cairn report`.
 
+use crate::complete;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -15,9 +16,10 @@ Examples:
   cairn report runs/7b --values --html both.html")]
 pub(crate) struct Report {
     /// A run or one of its steps; or a model, whose values are shown
+    #[arg(add = complete::paths())]
     pub(crate) path: String,
     /// The step to look at closely; the newest if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", add = complete::steps())]
     pub(crate) step: Option<u64>,
     /// The newest steps to list
     #[arg(long, value_name = "N", default_value_t = 20)]

@@ -1,5 +1,6 @@
 //! Arguments of `cairn stats`.
 
+use crate::complete;
 use cairn::checkpoint::Pattern;
 use clap::{Args, ValueEnum};
 
@@ -13,6 +14,7 @@ Examples:
   cairn stats runs/7b:12000 --json | jq '.patterns[] | select(.nan > 0)'")]
 pub(crate) struct Stats {
     /// A run, a step, or a model or checkpoint of another tool
+    #[arg(add = complete::paths())]
     pub(crate) path: String,
     /// Look only at tensors whose names match; `*` is any text
     #[arg(long, value_name = "PATTERN")]

@@ -1,6 +1,7 @@
 //! What `--help` says.
 
 use crate::fixture::{Place, check};
+use std::process::Command;
 
 #[test]
 fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
@@ -14,16 +15,16 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
     Commands:
       inspect      Show what a checkpoint or model contains
       ls           List the steps of a run and the state of each
-      verify       Check that what is stored is what was saved
-      diff         Tell whether two checkpoints or models are the same, and how far apart
+      cat          Print values of a tensor, reading only their bytes
       stats        Show what the values of tensors are like
+      diff         Tell whether two checkpoints or models are the same, and how far apart
+      report       Show where the time of saves went, or what the values of each layer are like
+      verify       Check that what is stored is what was saved
       reshard      Write a checkpoint or model again, laid out for another mesh
       convert      Write a checkpoint as a Hugging Face model, or for torch
       ema          Average the weights of stored steps
       plan         Show what a save, a load or a move would do
       recipe       Show what a recipe makes of the tensors of a checkpoint
-      cat          Print values of a tensor, reading only their bytes
-      report       Show where the time of saves went
       prune        Delete old steps of a run
       demo         Watch Cairn save, crash, recover and reshard on this machine
       completions  Print the completions of a shell
@@ -70,6 +71,8 @@ fn every_verb_has_examples_in_its_help() {
         "verify",
         "diff",
         "stats",
+        "ema",
+        "recipe explain",
         "reshard",
         "convert",
         "plan save",
@@ -102,4 +105,47 @@ fn completions_are_printed_for_every_shell() {
             "{shell}"
         );
     }
+}
+
+/// What a shell is offered for the last of the words of a line.
+fn completed(place: &Place, words: &[&str]) -> Vec<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_cairn"))
+        .arg("--")
+        .args(words)
+        .current_dir(place.path(""))
+        .env("COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_string).collect()
+}
+
+#[test]
+fn names_and_steps_are_completed_by_looking() {
+    let place = Place::with_run();
+    let norm = ["model.norm.weight"];
+    assert_eq!(completed(&place, &["cairn", "cat", "run", "model.n"]), norm);
+    assert_eq!(
+        completed(&place, &["cairn", "inspect", "run", "--map", "model.n"]),
+        norm
+    );
+    assert_eq!(
+        completed(&place, &["cairn", "cat", "nowhere", "model.n"]),
+        [""; 0]
+    );
+    assert_eq!(
+        completed(&place, &["cairn", "diff", "run:"]),
+        ["run:10", "run:20"]
+    );
+    assert_eq!(
+        completed(&place, &["cairn", "report", "run", "--step", "2"]),
+        ["20"]
+    );
+    assert_eq!(completed(&place, &["cairn", "inspect", "ru"]), ["run/"]);
+    assert!(completed(&place, &["cairn", "st"]).contains(&"stats".to_string()));
 }

@@ -19,4 +19,5 @@ mod prune;
 mod report;
 mod stats;
 mod steps;
+mod verbs;
 mod write;

@@ -1,0 +1,136 @@
+//! Promises that every verb keeps: one JSON document with `--json`, and the exit codes of `docs/cli.md`.
+
+use crate::fixture::{Place, floats};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+
+/// A line for every verb, in a place with the run `run`, the model `hf` and the recipe `r.recipe`.
+const LINES: &[&str] = &[
+    "inspect run",
+    "inspect run --map model.norm.weight",
+    "ls run",
+    "cat run model.norm.weight",
+    "stats run",
+    "diff run run",
+    "report hf",
+    "verify run",
+    "reshard run new --mesh tp=2 --dry-run",
+    "convert run out --to hf --dry-run",
+    "ema run out --decay 0.5 --dry-run",
+    "plan save run --mesh tp=2",
+    "plan load run --mesh tp=2",
+    "plan reshard run --mesh tp=2 --to-mesh tp=1",
+    "recipe explain r.recipe --sources run",
+    "prune run --keep-last 1 --dry-run",
+    "demo --gb 0.001 --dir demo",
+    "completions bash",
+];
+
+/// Verbs whose lines stand elsewhere: they need more than this place has.
+const ELSEWHERE: &[&str] = &["help", "merge"];
+
+fn place() -> Place {
+    let place = Place::with_model();
+    fs::write(place.path("r.recipe"), "model.norm.weight -> norm\n").unwrap();
+    place
+}
+
+/// The verbs that `cairn --help` lists.
+fn verbs(place: &Place) -> BTreeSet<String> {
+    let help = String::from_utf8(place.output(&["--help"]).stdout).unwrap();
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let (commands, _) = commands.split_once("\n\n").unwrap();
+    let names = commands
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    names.map(str::to_string).collect()
+}
+
+#[test]
+fn every_verb_prints_one_json_document() {
+    let place = place();
+    let mut covered: BTreeSet<String> = ELSEWHERE.iter().map(|verb| verb.to_string()).collect();
+    for line in LINES {
+        let args: Vec<&str> = line.split(' ').chain(["--json"]).collect();
+        let output = place.output(&args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {said}");
+        let document: Result<Value, _> = serde_json::from_slice(&output.stdout);
+        assert!(
+            document.is_ok_and(|document| document.is_object()),
+            "{line}"
+        );
+        covered.insert(args[0].to_string());
+    }
+    let missing: Vec<String> = verbs(&place).difference(&covered).cloned().collect();
+    assert!(missing.is_empty(), "no line for {missing:?}");
+}
+
+#[test]
+fn every_verb_fails_with_one_json_document() {
+    let place = Place::empty();
+    for line in LINES {
+        // Nothing that is named exists, and a shell called `run` does not either.
+        let args: Vec<&str> = line.split(' ').chain(["--json"]).collect();
+        let args = match args[0] {
+            "demo" => vec!["demo", "--gb", "none", "--json"],
+            "completions" => vec!["completions", "none", "--json"],
+            _ => args,
+        };
+        let output = place.output(&args);
+        assert!(
+            !output.status.success() && output.stdout.is_empty(),
+            "{line}"
+        );
+        let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert!(
+            error["error"].is_string() && error["causes"].is_array(),
+            "{line}: {error}"
+        );
+        assert!(error.get("hint").is_some(), "{line}: {error}");
+    }
+}
+
+#[test]
+fn warnings_are_json_where_data_is() {
+    let place = Place::with_run();
+    fs::write(place.path("run/step-00000020/COMMIT"), "damaged").unwrap();
+    let output = place.output(&["inspect", "run", "--json"]);
+    assert!(output.status.success());
+    let warning: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert!(
+        warning["warning"]
+            .as_str()
+            .unwrap()
+            .starts_with("passing over step 20")
+    );
+}
+
+#[test]
+fn exit_codes_say_what_the_documentation_says() {
+    let place = Place::with_run();
+    let code = |args: &str| {
+        let args: Vec<&str> = args.split(' ').collect();
+        place.output(&args).status.code().unwrap()
+    };
+    assert_eq!(code("diff run:10 run:10"), 0);
+    place.safetensors("a.safetensors", &[("w", "F32", &[1], floats(&[1.0]))]);
+    place.safetensors("b.safetensors", &[("w", "F32", &[1], floats(&[2.0]))]);
+    assert_eq!(code("diff a.safetensors b.safetensors"), 1);
+    // A refusal: nobody says yes.
+    assert_eq!(code("prune run --keep-last 1"), 1);
+    assert_eq!(code("inspect"), 2);
+    assert_eq!(code("inspect nowhere"), 2);
+    let file = &place.files("run/step-00000010", ".safetensors")[0];
+    let mut bytes = fs::read(file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(file, bytes).unwrap();
+    assert_eq!(code("verify run:10 --read-data"), 3);
+    fs::remove_file(place.path("run/step-00000020/COMMIT")).unwrap();
+    assert_eq!(code("inspect run:20"), 4);
+    let documentation = include_str!("../../../../docs/cli.md");
+    for code in 0..=4 {
+        assert!(documentation.contains(&format!("\n| {code} | ")));
+    }
+}
