@@ -104,7 +104,7 @@ pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{
     Chosen, DcpContents, ExportReport, FileContents, FileFormat, NewCheckpoint, OnUnfinished,
-    PlannedFile, RewriteOptions, RewriteReport, UNFINISHED_FOLDER, export_dcp, export_file,
+    PlannedFile, RewriteOptions, RewriteReport, UNFINISHED_FOLDER, edit, export_dcp, export_file,
     export_hf, export_safetensors, model_files, plan_dcp, plan_file, plan_hf, plan_safetensors,
     rewrite,
 };

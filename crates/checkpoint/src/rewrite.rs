@@ -8,6 +8,7 @@ mod cache;
 mod checkpoint;
 mod chosen;
 mod dcp;
+pub mod edit;
 mod folder;
 mod framed;
 mod hf;

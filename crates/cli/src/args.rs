@@ -2,6 +2,7 @@
 
 mod convert;
 mod diff;
+mod edit;
 mod ema;
 mod plan;
 mod recipe;
@@ -13,7 +14,8 @@ mod write;
 
 pub(crate) use convert::{Convert, Format};
 pub(crate) use diff::Diff;
-pub(crate) use ema::{Ema, EmaFormat, EmaStart};
+pub(crate) use edit::Edit;
+pub(crate) use ema::{Ema, EmaStart};
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use recipe::{Recipe, RecipeExplain, RecipeShow};
 pub(crate) use report::Report;
@@ -103,8 +105,10 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Write a checkpoint or model again, laid out for another mesh
     Reshard(Reshard),
-    /// Write a checkpoint as a Hugging Face model, or for torch
+    /// Write a checkpoint or model in another format
     Convert(Convert),
+    /// Change values or names of tensors, as a new version
+    Edit(Edit),
     /// Average the weights of stored steps
     Ema(Ema),
     /// Show what a save, a load or a move would do

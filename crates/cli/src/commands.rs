@@ -5,10 +5,12 @@ mod completions;
 mod convert;
 mod demo;
 mod diff;
+mod edit;
 mod ema;
 mod inspect;
 mod layout;
 mod ls;
+mod output;
 mod plan;
 mod prune;
 mod recipe;
@@ -33,6 +35,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Stats(args) => stats::run(args, printer),
         Command::Reshard(args) => reshard::run(args, printer),
         Command::Convert(args) => convert::run(args, printer),
+        Command::Edit(args) => edit::run(args, printer),
         Command::Ema(args) => ema::run(args, printer),
         Command::Plan(args) => plan::run(args, printer),
         Command::Recipe(args) => recipe::run(args, printer),

@@ -72,6 +72,12 @@ pub(crate) enum Error {
     },
     #[error("this is {wanted}, more than the limit of {limit}")]
     TooMuchToPrint { wanted: String, limit: String },
+    #[error("cannot make the edit `{edit}`: {reason}")]
+    Edit { edit: String, reason: String },
+    #[error("cannot read the array `{path}`: {reason}")]
+    Npy { path: String, reason: String },
+    #[error("an edit of `{path}` needs another place for its result")]
+    NoOut { path: String },
     #[error("`{path}` already holds a model: {}", files.join(", "))]
     TargetTaken { path: String, files: Vec<String> },
     #[error("source and target are both `{path}`")]
@@ -155,6 +161,13 @@ impl Error {
                 "indices are those of NumPy: `[0, 2:8, ::-1, ..., None, [1, 5]]`".into()
             }
             Error::TooMuchToPrint { .. } => "give a smaller slice, such as `'name[:4, :4]'`".into(),
+            Error::Edit { .. } => {
+                "an edit is `name[index] = value`, such as `'w[0, :4] = 0'` or `'w[isnan(w)] = 0'`"
+                    .into()
+            }
+            Error::NoOut { .. } => {
+                "name it with `--out`; only a run keeps the old version beside the new one".into()
+            }
             Error::TargetTaken { .. } => "choose another folder, or pass `--replace`".into(),
             Error::SamePlace { .. } => "choose another folder for the result".into(),
             Error::NotConfirmed { .. } => {
@@ -181,7 +194,10 @@ impl Error {
 
 fn exit_of(error: &CheckpointError) -> Exit {
     match error {
-        CheckpointError::StepTaken { .. } => Exit::Differs,
+        CheckpointError::StepTaken { .. }
+        | CheckpointError::TargetTaken { .. }
+        | CheckpointError::Unfinished { .. }
+        | CheckpointError::CannotResume { .. } => Exit::Differs,
         CheckpointError::Incomplete { .. } => Exit::Incomplete,
         // A run whose newest steps are damaged, or one where nothing was ever committed.
         CheckpointError::NothingUsable { skipped, .. } if skipped.is_empty() => Exit::Incomplete,

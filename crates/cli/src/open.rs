@@ -13,6 +13,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 /// Something tensors can be read from.
 #[derive(Debug)]
@@ -67,6 +68,28 @@ impl Opened {
             Opened::Checkpoint { checkpoint, .. } => checkpoint.values(),
             Opened::Folder(model) | Opened::File(model) => &model.model().values,
         }
+    }
+
+    /// Words that change when other bytes lie there: of a step its attempt, of files their lengths and times.
+    pub(crate) fn identity(&self) -> Result<String, Error> {
+        let model = match self {
+            Opened::Checkpoint {
+                run, checkpoint, ..
+            } => {
+                let manifest = checkpoint.manifest();
+                let (url, step, attempt) = (run.url(), manifest.step, &manifest.attempt);
+                return Ok(format!("{url} step {step} attempt {attempt}"));
+            }
+            Opened::Folder(model) | Opened::File(model) => model,
+        };
+        let mut text = model.store().url();
+        for file in &model.model().files {
+            let modified = model.store().head(&file.key)?.map(|meta| meta.modified);
+            let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            let time = since.map_or(0, |since| since.as_nanos());
+            text.push_str(&format!("\n{} {} {time}", file.key, file.len_bytes));
+        }
+        Ok(text)
     }
 
     /// The name of a file of the source, as a reader of the folder sees it.

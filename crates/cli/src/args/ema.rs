@@ -1,5 +1,6 @@
 //! Arguments of `cairn ema`.
 
+use super::Format;
 use crate::units::parse_size;
 use cairn::checkpoint::Pattern;
 use clap::{ArgGroup, Args, ValueEnum};
@@ -41,7 +42,7 @@ pub(crate) struct Ema {
     pub(crate) names: Vec<Pattern>,
     /// The format to write
     #[arg(long, value_enum, default_value = "hf")]
-    pub(crate) to: EmaFormat,
+    pub(crate) to: Format,
     /// The step to write with `--to cairn`; that of the last source, or 0 for a model, if not given
     #[arg(long)]
     pub(crate) step: Option<u64>,
@@ -55,7 +56,7 @@ pub(crate) struct Ema {
     #[arg(long)]
     pub(crate) replace: bool,
     /// Show what would be written, and write nothing
-    #[arg(long)]
+    #[arg(long = "plan", visible_alias = "dry-run")]
     pub(crate) dry_run: bool,
 }
 
@@ -65,12 +66,4 @@ pub(crate) enum EmaStart {
     Copy,
     /// Zeros, and the result is corrected for them
     Zero,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EmaFormat {
-    /// A Hugging Face model folder
-    Hf,
-    /// A step of a run
-    Cairn,
 }

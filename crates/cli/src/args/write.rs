@@ -23,7 +23,7 @@ pub(crate) struct Layout {
 Examples:
   cairn reshard runs/7b runs/7b-tp4 --mesh tp=4 --shard '*.q_proj.weight=tp,-' --shard '*.o_proj.weight=-,tp'
   cairn reshard hf-model runs/new --mesh dp=2,tp=4 --shard '*=dp+tp'
-  cairn reshard runs/7b/step-00012000 runs/7b --mesh dp=8 --step 12001 --dry-run")]
+  cairn reshard runs/7b/step-00012000 runs/7b --mesh dp=8 --step 12001 --plan")]
 pub(crate) struct Reshard {
     /// A run, a step, or a model or checkpoint of another tool
     pub(crate) source: String,
@@ -39,11 +39,14 @@ pub(crate) struct Reshard {
     /// The most memory for data in flight
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     pub(crate) memory: u64,
+    /// Go on with a rewrite that was cut short, from the same source with the same options
+    #[arg(long)]
+    pub(crate) resume: bool,
     /// Put the result in the place of a step that is committed
     #[arg(long)]
     pub(crate) replace: bool,
     /// Show what would be written, and write nothing
-    #[arg(long)]
+    #[arg(long = "plan", visible_alias = "dry-run")]
     pub(crate) dry_run: bool,
 }
 

@@ -1,23 +1,19 @@
-//! `cairn convert`: whole tensors as a Hugging Face model, or as a folder that torch loads.
+//! `cairn convert`: tensors of one place in the format of another.
 
-use super::weights::{Values, Weights};
+use super::output::{File, Output, Target, file_table};
+use super::weights::Weights;
 use crate::args::{Convert, Format};
 use crate::error::{Error, Exit};
-use crate::open::{Opened, open};
+use crate::open::open;
 use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
-use cairn::checkpoint::split_path;
-use cairn::checkpoint::{
-    DcpContents, Pattern, PlannedFile, RewriteOptions, export_dcp, export_hf, plan_dcp, plan_hf,
-};
-use cairn::formats::dcp::METADATA_FILE;
-use cairn::formats::hf::{INDEX_FILE, SINGLE_FILE};
-use cairn::formats::torch_zip::value_archive;
-use cairn::store::{self, Store};
+use cairn::checkpoint::{OnUnfinished, RewriteOptions};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::time::Instant;
+
+/// What a disk is taken to read and write in a second, together, when nothing is known of it.
+const ASSUMED_BYTES_PER_SECOND: u64 = 1 << 30;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -25,62 +21,54 @@ struct Report {
     ema: Option<String>,
     target: String,
     format: &'static str,
+    step: Option<u64>,
     dry_run: bool,
     tensors: usize,
     files: Vec<File>,
+    read_bytes: u64,
     len_bytes: u64,
     memory_bytes: u64,
+    /// How long it would take on a disk of `assumed_bytes_per_second`.
+    estimated_seconds: f64,
+    assumed_bytes_per_second: u64,
     assets: Vec<String>,
     left_out_tensors: usize,
     left_out_values: Vec<String>,
-}
-
-/// A file of a model.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct File {
-    name: String,
-    tensors: usize,
-    pub(super) len_bytes: u64,
+    #[serde(skip)]
+    target_text: String,
 }
 
 pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
     let start = Instant::now();
     let opened = open(&args.source, printer)?;
-    let target = store::open(&args.target)?;
-    let taken = refuse_taken(args, &opened, target.as_ref())?;
+    let target = Target {
+        path: args.target.clone(),
+        format: args.to,
+        shard_bytes: args.shard_size,
+        step: args.step,
+        replace: args.replace,
+    };
+    target.refuse_taken(&[args.source.clone()])?;
     let mut weights = Weights::choose(&args.weights, opened)?;
     if args.to == Format::Hf && args.weights.keys.is_empty() {
         weights.without_averages();
     }
-    let source = weights.source.as_ref();
-    let names = source.names();
-    let values = chosen_values(args.to, &weights.values);
-    let contents = DcpContents {
-        names: &names,
-        values: &values,
-        shard_bytes: args.shard_size,
-    };
-    let files = match args.to {
-        Format::Hf => plan_hf(source, &names, args.shard_size)?,
-        Format::Dcp => plan_dcp(source, contents)?,
-    };
-    let report = Report::new(args, &weights, &contents, files)?;
-    if args.dry_run {
+    let output = Output::plan(&target, &weights)?;
+    let report = Report::new(args, &target, &weights, &output)?;
+    if args.plan {
         printer.report(&report, || report.text(printer.paint()))?;
         return Ok(Exit::Done);
     }
-    for key in taken {
-        target.delete(&key)?;
-    }
     let options = RewriteOptions {
         memory_bytes: args.memory,
+        verify: !args.no_verify,
+        identity: weights.identity.clone(),
+        unfinished: on_unfinished(args.resume, args.replace),
+        replace: args.replace,
         ..RewriteOptions::default()
     };
     let bar = printer.progress("convert", report.len_bytes, options.progress.clone());
-    match args.to {
-        Format::Hf => export_hf(source, &target, &names, args.shard_size, &options)?,
-        Format::Dcp => export_dcp(source, &target, contents, &options)?,
-    };
+    output.write(&options)?;
     drop(bar);
     printer.report(&report, || report.text(printer.paint()))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -91,110 +79,80 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// The files of the model that is in the way, the index first; an error unless it is to be replaced.
-fn refuse_taken(args: &Convert, opened: &Opened, target: &dyn Store) -> Result<Vec<String>, Error> {
-    let taken = model_files(target)?;
-    if taken.is_empty() {
-        return Ok(taken);
-    }
-    let path = args.target.clone();
-    let folder = match opened {
-        Opened::Checkpoint { .. } => None,
-        Opened::Folder(_) => Some(store::open(&args.source)?),
-        Opened::File(_) => Some(store::open(&split_path(&args.source).0)?),
-    };
-    if folder.is_some_and(|folder| folder.url() == target.url()) {
-        return Err(Error::SamePlace { path });
-    }
-    match args.replace {
-        true => Ok(taken),
-        false => Err(Error::TargetTaken { path, files: taken }),
-    }
-}
-
-/// The files of a model that lie in a folder, the index first.
-pub(super) fn model_files(folder: &dyn Store) -> Result<Vec<String>, Error> {
-    let listing = folder.list_files("")?.into_iter();
-    let keys = listing.map(|meta| meta.key);
-    let mut files: Vec<String> = keys.filter(|key| is_model_file(key)).collect();
-    files.sort_by_key(|key| key != INDEX_FILE && key != METADATA_FILE);
-    Ok(files)
-}
-
-fn is_model_file(key: &str) -> bool {
-    let part = Pattern::new("model-?????-of-?????.safetensors");
-    let torch = Pattern::new("__*.distcp");
-    let single = [INDEX_FILE, SINGLE_FILE, METADATA_FILE].contains(&key);
-    single || part.matches(key) || torch.matches(key)
-}
-
-/// The values that the format can hold.
-fn chosen_values(format: Format, values: &Values) -> Values {
-    match format {
-        Format::Hf => BTreeMap::new(),
-        Format::Dcp => values
-            .iter()
-            .filter(|(_, value)| value_archive(value).is_some())
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
+/// What `--resume` and `--replace` say about what was cut short.
+pub(super) fn on_unfinished(resume: bool, replace: bool) -> OnUnfinished {
+    match (resume, replace) {
+        (true, _) => OnUnfinished::Resume,
+        (false, true) => OnUnfinished::Discard,
+        (false, false) => OnUnfinished::Refuse,
     }
 }
 
 impl Report {
     fn new(
         args: &Convert,
+        target: &Target,
         weights: &Weights,
-        contents: &DcpContents,
-        files: Vec<PlannedFile>,
+        output: &Output,
     ) -> Result<Self, Error> {
-        let assets = weights.source.assets()?.into_iter().map(|(name, _)| name);
-        let left_out = weights
-            .values
-            .keys()
-            .filter(|name| !contents.values.contains_key(*name));
+        let (read_bytes, len_bytes) = (weights.read_bytes, output.len_bytes());
+        let estimated_seconds =
+            (read_bytes as f64 + len_bytes as f64) / ASSUMED_BYTES_PER_SECOND as f64;
         Ok(Self {
             source: args.source.clone(),
             ema: args.weights.ema.clone(),
             target: args.target.clone(),
-            format: match args.to {
-                Format::Hf => "hf",
-                Format::Dcp => "dcp",
-            },
-            dry_run: args.dry_run,
-            tensors: contents.names.len(),
-            len_bytes: files.iter().map(|file| file.len_bytes).sum(),
-            files: files.into_iter().map(File::from).collect(),
+            format: args.to.name(),
+            step: output.step(),
+            dry_run: args.plan,
+            tensors: output.tensors(),
+            files: output.files.clone(),
+            read_bytes,
+            len_bytes,
             memory_bytes: args.memory + weights.buffer_bytes,
-            assets: assets.collect(),
+            estimated_seconds,
+            assumed_bytes_per_second: ASSUMED_BYTES_PER_SECOND,
+            assets: output.assets()?,
             left_out_tensors: weights.left_out,
-            left_out_values: left_out.cloned().collect(),
+            left_out_values: output.lost_values(),
+            target_text: target.text(output.step()),
         })
     }
 
     fn text(&self, paint: Paint) -> String {
         let mut facts = Table::facts();
         let verb = if self.dry_run { "would write" } else { "wrote" };
-        let what = match self.format {
-            "hf" => "a Hugging Face model",
-            _ => "a torch distributed checkpoint",
-        };
-        facts.fact(verb, format!("{what} to `{}`", self.target));
+        facts.fact(verb, self.target_text.as_str());
         if let Some(label) = &self.ema {
             facts.fact("average", format!("`{label}` in place of the weights"));
         }
         facts.fact("tensors", self.tensors.to_string());
-        facts.fact(
-            "files",
-            format!(
-                "{}, {}",
-                plural(self.files.len(), "file"),
-                size(self.len_bytes)
-            ),
-        );
+        let files = plural(self.files.len(), "file");
+        facts.fact("files", format!("{files}, {}", size(self.len_bytes)));
+        if self.dry_run {
+            facts.fact("reads", size(self.read_bytes));
+        }
         facts.fact("memory", format!("at most {}", size(self.memory_bytes)));
+        if self.dry_run {
+            let rate = size(self.assumed_bytes_per_second);
+            let seconds = self.estimated_seconds;
+            facts.fact(
+                "time",
+                format!("about {seconds:.1} s, if the disk moves {rate}/s"),
+            );
+        }
         if !self.assets.is_empty() {
             facts.fact("side files", self.assets.join(", "));
         }
+        if let Some(left) = self.left_out() {
+            facts.fact("left out", left);
+        }
+        let files = file_table(&self.files, paint);
+        format!("{}\n{files}", facts.render(paint))
+    }
+
+    /// What does not come along.
+    fn left_out(&self) -> Option<String> {
         let mut left = Vec::new();
         if self.left_out_tensors > 0 {
             left.push(plural(self.left_out_tensors, "tensor"));
@@ -202,37 +160,6 @@ impl Report {
         if !self.left_out_values.is_empty() {
             left.push(format!("values {}", self.left_out_values.join(", ")));
         }
-        if !left.is_empty() {
-            facts.fact("left out", left.join("; "));
-        }
-        format!(
-            "{}\n{}",
-            facts.render(paint),
-            file_table(&self.files, paint)
-        )
-    }
-}
-
-/// The files of a model, a line each.
-pub(super) fn file_table(files: &[File], paint: Paint) -> String {
-    let mut table = Table::new(&["FILE", " TENSORS", " SIZE"]);
-    for file in files {
-        let tensors = file.tensors.to_string();
-        table.row(vec![
-            file.name.as_str().into(),
-            tensors.into(),
-            size(file.len_bytes).into(),
-        ]);
-    }
-    table.render(paint)
-}
-
-impl From<PlannedFile> for File {
-    fn from(file: PlannedFile) -> File {
-        File {
-            name: file.name,
-            tensors: file.tensors,
-            len_bytes: file.len_bytes,
-        }
+        (!left.is_empty()).then(|| left.join("; "))
     }
 }

@@ -1,5 +1,6 @@
 //! `cairn reshard`: a checkpoint or model as a new checkpoint for another mesh.
 
+use super::convert::on_unfinished;
 use super::layout::{RankFile, plan_save, planned_files, world};
 use super::plan::file_table;
 use super::weights::Weights;
@@ -10,7 +11,7 @@ use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
 use cairn::checkpoint::{
-    Checkpoint, IfCommitted, NewCheckpoint, RewriteOptions, SaveOptions, SavePlan, rewrite,
+    IfCommitted, NewCheckpoint, RewriteOptions, SaveOptions, SavePlan, rewrite,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -33,34 +34,35 @@ pub(crate) fn run(args: &Reshard, printer: &Printer) -> Result<Exit, Error> {
     let start = Instant::now();
     let opened = open(&args.source, printer)?;
     let target = target_run(&args.target)?;
-    let mut save = carried(args, &opened);
-    let step = args.step.or(opened.checkpoint().map(Checkpoint::step));
     let lost = rank_values(&opened)?;
     let weights = Weights::choose(&args.weights, opened)?;
     let source = weights.source.as_ref();
-    save.assets = source.assets()?.into_iter().collect();
     let (tensors, plan) = plan_save(source, &args.layout, printer)?;
     let new = NewCheckpoint {
-        step: step.unwrap_or(0),
+        step: args.step.or(weights.step).unwrap_or(0),
         world: world(&args.layout.mesh),
         tensors,
         aliases: source.aliases(),
         values: weights.values.clone(),
-        save,
+        save: SaveOptions {
+            tags: weights.tags.clone(),
+            if_committed: match args.replace {
+                true => IfCommitted::Replace,
+                false => IfCommitted::Refuse,
+            },
+            assets: source.assets()?.into_iter().collect(),
+        },
     };
     let report = Report::new(args, &weights, &new, &plan);
     if args.dry_run {
         printer.report(&report, || report.text(&plan, printer.paint()))?;
         return Ok(Exit::Done);
     }
-    if !lost.is_empty() {
-        printer.warn(&format!(
-            "values that each rank saved for itself are left out: {}",
-            lost.join(", ")
-        ));
-    }
+    warn_of_rank_values(&lost, printer);
     let options = RewriteOptions {
         memory_bytes: args.memory,
+        identity: weights.identity.clone(),
+        unfinished: on_unfinished(args.resume, args.replace),
         ..RewriteOptions::default()
     };
     let bar = printer.progress("reshard", plan.len_bytes(), options.progress.clone());
@@ -75,26 +77,22 @@ pub(crate) fn run(args: &Reshard, printer: &Printer) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// What comes along of the source but its tensors and values.
-fn carried(args: &Reshard, opened: &Opened) -> SaveOptions {
-    let manifest = opened.checkpoint().map(Checkpoint::manifest);
-    SaveOptions {
-        tags: manifest.map_or(Vec::new(), |manifest| manifest.tags.clone()),
-        if_committed: match args.replace {
-            true => IfCommitted::Replace,
-            false => IfCommitted::Refuse,
-        },
-        ..SaveOptions::default()
-    }
-}
-
 /// The values that belong to one rank of the old layout, and so to none of the new one.
-fn rank_values(opened: &Opened) -> Result<Vec<String>, Error> {
+pub(super) fn rank_values(opened: &Opened) -> Result<Vec<String>, Error> {
     let Some(checkpoint) = opened.checkpoint() else {
         return Ok(Vec::new());
     };
     let values = checkpoint.rank_values(0)?.unwrap_or_default();
     Ok(values.keys().map(|name| format!("`{name}`")).collect())
+}
+
+pub(super) fn warn_of_rank_values(names: &[String], printer: &Printer) {
+    if !names.is_empty() {
+        let names = names.join(", ");
+        printer.warn(&format!(
+            "values that each rank saved for itself are left out: {names}"
+        ));
+    }
 }
 
 impl Report {

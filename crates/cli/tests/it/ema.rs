@@ -121,6 +121,9 @@ fn an_average_becomes_a_step_of_a_run() {
     tensors  2, 2 averaged
     size     4.0 KiB
     memory   at most 1.2 GiB
+
+    FILE               TENSORS     SIZE
+    00000.safetensors        2  4.0 KiB
     ----- stderr
     wrote 4.0 KiB in [SECONDS] s
     ");
@@ -221,7 +224,7 @@ fn an_average_takes_the_place_of_the_weights() {
     average   `0.5` in place of the weights
     tensors   3
     files     1 file, 4.0 KiB
-    memory    at most 1.2 GiB
+    memory    at most 512.0 MiB
     left out  values lr
 
     FILE               TENSORS     SIZE

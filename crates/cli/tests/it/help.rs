@@ -21,7 +21,8 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       report       Show where the time of saves went, or what the values of each layer are like
       verify       Check that what is stored is what was saved
       reshard      Write a checkpoint or model again, laid out for another mesh
-      convert      Write a checkpoint as a Hugging Face model, or for torch
+      convert      Write a checkpoint or model in another format
+      edit         Change values or names of tensors, as a new version
       ema          Average the weights of stored steps
       plan         Show what a save, a load or a move would do
       recipe       Show what a recipe makes of the tensors of a checkpoint

@@ -6,6 +6,7 @@
     reason = "tests make, damage and read the files of a temporary folder"
 )]
 
+mod convert;
 mod demo;
 mod diff;
 mod ema;

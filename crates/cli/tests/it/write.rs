@@ -160,7 +160,7 @@ fn whole_tensors_become_a_hugging_face_folder() {
     wrote       a Hugging Face model to `hf`
     tensors     9
     files       1 file, 8.9 KiB
-    memory      at most 1.1 GiB
+    memory      at most 384.0 MiB
     side files  config.json
     left out    values lr, step
 
@@ -192,7 +192,7 @@ fn a_large_model_is_split_and_chosen_by_name() {
     wrote       a Hugging Face model to `hf`
     tensors     6
     files       2 files, 10.8 KiB
-    memory      at most 1.1 GiB
+    memory      at most 384.0 MiB
     side files  config.json
     left out    3 tensors; values lr, step
 
