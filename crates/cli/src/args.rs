@@ -4,6 +4,7 @@ mod convert;
 mod diff;
 mod edit;
 mod ema;
+mod merge;
 mod plan;
 mod recipe;
 mod report;
@@ -16,6 +17,7 @@ pub(crate) use convert::{Convert, Format};
 pub(crate) use diff::Diff;
 pub(crate) use edit::Edit;
 pub(crate) use ema::{Ema, EmaStart};
+pub(crate) use merge::Merge;
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use recipe::{Recipe, RecipeExplain, RecipeShow};
 pub(crate) use report::Report;
@@ -111,6 +113,8 @@ pub(crate) enum Command {
     Edit(Edit),
     /// Average the weights of stored steps
     Ema(Ema),
+    /// Merge models into one, by a mergekit config
+    Merge(Merge),
     /// Show what a save, a load or a move would do
     #[command(subcommand)]
     Plan(Plan),

@@ -10,6 +10,7 @@ mod ema;
 mod inspect;
 mod layout;
 mod ls;
+mod merge;
 mod output;
 mod plan;
 mod prune;
@@ -37,6 +38,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Convert(args) => convert::run(args, printer),
         Command::Edit(args) => edit::run(args, printer),
         Command::Ema(args) => ema::run(args, printer),
+        Command::Merge(args) => merge::run(args, printer),
         Command::Plan(args) => plan::run(args, printer),
         Command::Recipe(args) => recipe::run(args, printer),
         Command::Cat(args) => cat::run(args, printer),

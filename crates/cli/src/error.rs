@@ -2,7 +2,7 @@
 
 use cairn::checkpoint::Error as CheckpointError;
 use cairn::formats::Error as FormatError;
-use cairn::{checkpoint, formats, recipe, reshard, sharding, store, tensor};
+use cairn::{checkpoint, formats, merge, recipe, reshard, sharding, store, tensor};
 use std::sync::Arc;
 
 /// How a command ends.
@@ -29,6 +29,10 @@ pub(crate) enum Error {
     Checkpoint(#[from] checkpoint::Error),
     #[error(transparent)]
     Format(#[from] formats::Error),
+    #[error(transparent)]
+    Merge(#[from] merge::Error),
+    #[error("there is no folder to write to")]
+    NoTarget,
     #[error("{}", traced(.0))]
     Recipe(#[from] recipe::Error),
     #[error(transparent)]
@@ -127,6 +131,8 @@ impl Error {
             }
             Error::Checkpoint(error) => return error.hint(),
             Error::Format(error) => return error.hint(),
+            Error::Merge(error) => return error.hint(),
+            Error::NoTarget => "name it after the config".into(),
             Error::Recipe(error) => return error.hint(),
             Error::Library(error) => return error.hint(),
             Error::Reshard(error) => return error.hint(),
@@ -186,6 +192,7 @@ impl Error {
             }
             Error::Recipe(_) => Exit::Differs,
             Error::Format(error) => exit_of_format(error),
+            Error::Merge(error) => exit_of_merge(error),
             Error::Checkpoint(error) => exit_of(error),
             _ => Exit::Failed,
         }
@@ -204,6 +211,14 @@ fn exit_of(error: &CheckpointError) -> Exit {
         CheckpointError::NothingUsable { .. } => Exit::Damaged,
         CheckpointError::Format(error) => exit_of_format(error),
         error if error.is_damage() => Exit::Damaged,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_of_merge(error: &merge::Error) -> Exit {
+    match error {
+        merge::Error::TargetTaken { .. } | merge::Error::OtherMerge { .. } => Exit::Differs,
+        merge::Error::Checkpoint(error) => exit_of(error),
         _ => Exit::Failed,
     }
 }
