@@ -27,6 +27,9 @@ pub(crate) trait Real:
     fn f64(self) -> f64;
     fn abs(self) -> Self;
 
+    /// `self + left · right`, rounded once.
+    fn add_product(self, left: Self, right: Self) -> Self;
+
     /// A number that grows with the value.
     fn key(self) -> u64;
 
@@ -151,6 +154,12 @@ impl Real for f32 {
         self.abs()
     }
 
+    /// By way of `f64`, in which the product is exact: as good as the instruction, which not every processor has.
+    #[inline(always)]
+    fn add_product(self, left: Self, right: Self) -> Self {
+        Self::of(f64::from(self) + f64::from(left) * f64::from(right))
+    }
+
     #[inline(always)]
     fn key(self) -> u64 {
         let bits = self.to_bits();
@@ -214,6 +223,10 @@ impl Real for f64 {
 
     fn abs(self) -> Self {
         self.abs()
+    }
+
+    fn add_product(self, left: Self, right: Self) -> Self {
+        left.mul_add(right, self)
     }
 
     fn key(self) -> u64 {

@@ -44,7 +44,7 @@ impl<A: Arithmetic> Blend<A> for Linear<A> {
         out.fill(A::Real::default());
         for (input, weight) in inputs.iter().zip(&self.weights) {
             for (sum, value) in out.iter_mut().zip(input) {
-                *sum = *sum + *value * *weight;
+                *sum = sum.add_product(*value, *weight);
             }
         }
         for sum in out {
@@ -68,7 +68,8 @@ impl<A: Arithmetic> Blend<A> for NearSwap<A::Real> {
         for (out, (base, other)) in out.iter_mut().zip(pairs) {
             let distance = A::round(*base - *other).abs();
             let distance = if distance < least { least } else { distance };
-            let weight = A::round(self.t / distance);
+            // A number over a tensor is its reciprocal, times the number.
+            let weight = A::round(A::round(one / distance) * self.t);
             let weight = match weight {
                 weight if weight < zero => zero,
                 weight if weight > one => one,
