@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Error, Run};
+use crate::{Error, Gather, Run, Runs};
 
 /// The length of one band.
 pub const BAND_BYTES: usize = 1 << 20;
@@ -74,6 +74,46 @@ impl<'a> Bands<'a> {
     }
 }
 
+impl Bands<'_> {
+    /// Copies what `runs` take of `source`, the part at `source_base` of the source they speak of.
+    ///
+    /// # Errors
+    ///
+    /// If a run lies outside the target; the runs before it have been copied.
+    pub fn fill(&self, source: &[u8], source_base: usize, runs: &Runs) -> Result<(), Error> {
+        let end = source_base
+            .checked_add(source.len())
+            .ok_or(Error::TooLarge)?;
+        let Some(gathers) = runs.gathers_in(source_base..end) else {
+            return self.scatter(source, source_base, runs.in_source(source_base..end));
+        };
+        let mut writer = Writer {
+            bands: self,
+            held: None,
+        };
+        for gather in gathers {
+            let len_bytes = gather.count.checked_mul(gather.run_bytes);
+            let end = len_bytes.and_then(|len| gather.target.checked_add(len));
+            let end = end.ok_or(Error::TooLarge)?;
+            if end > self.len {
+                return Err(Error::OutOfBounds {
+                    buffer: "target",
+                    end,
+                    len: self.len,
+                });
+            }
+            let from = &source[gather.source - source_base..];
+            match gather.run_bytes {
+                1 => writer.gather::<1>(gather, from),
+                2 => writer.gather::<2>(gather, from),
+                4 => writer.gather::<4>(gather, from),
+                _ => writer.gather::<8>(gather, from),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The bytes of `run` in `source`.
 fn piece(source: &[u8], source_base: usize, run: Run) -> Result<&[u8], Error> {
     let end = run.source.checked_add(run.len).ok_or(Error::TooLarge)?;
@@ -103,6 +143,33 @@ impl Writer<'_, '_> {
             band[..len].copy_from_slice(&bytes[..len]);
             target += len;
             bytes = &bytes[len..];
+        }
+    }
+
+    /// Writes runs of `LEN` bytes, the first of which starts at the beginning of `from`; all of them lie inside the bands.
+    fn gather<const LEN: usize>(&mut self, gather: Gather, from: &[u8]) {
+        let Gather {
+            source_stride,
+            mut target,
+            count,
+            ..
+        } = gather;
+        let mut done = 0;
+        while done < count {
+            let band = self.band_from(target);
+            let fits = (band.len() / LEN).min(count - done);
+            if fits == 0 {
+                // It lies across the end of a band.
+                self.write(target, &from[done * source_stride..][..LEN]);
+                (done, target) = (done + 1, target + LEN);
+                continue;
+            }
+            let places = band.chunks_exact_mut(LEN).take(fits);
+            for (index, place) in places.enumerate() {
+                let start = (done + index) * source_stride;
+                place.copy_from_slice(&from[start..start + LEN]);
+            }
+            (done, target) = (done + fits, target + fits * LEN);
         }
     }
 

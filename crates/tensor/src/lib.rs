@@ -53,7 +53,7 @@ pub use element::{format_element, read_f64};
 pub use error::Error;
 pub use histogram::Histogram;
 pub use reduce::{ReduceOp, finish_average, reduce_into};
-pub use runs::{Loop, PARALLEL_THRESHOLD, Run, RunIter, Runs};
+pub use runs::{Gather, Gathers, Loop, PARALLEL_THRESHOLD, Run, RunIter, Runs};
 pub use shape::{element_count, row_major_strides};
 pub use strided::Strided;
 pub use summary::Summary;

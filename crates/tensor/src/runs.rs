@@ -1,6 +1,7 @@
 //! Copies between strided boxes, planned as equal contiguous runs.
 
 mod copy;
+mod gather;
 mod iter;
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 pub use copy::PARALLEL_THRESHOLD;
+pub use gather::{Gather, Gathers};
 pub use iter::RunIter;
 
 use crate::{DType, Error, Strided, element_count};

@@ -7,7 +7,7 @@ use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::error::StoreContext;
 use crate::plan::{Chunk, FilePlan, Transfer};
 use crate::target::Wanted;
-use cairn_tensor::{Bands, Run};
+use cairn_tensor::{Bands, Run, Runs};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,9 +58,11 @@ impl<'a> Filling<'a> {
             if self.verify {
                 self.check(all, base, window)?;
             }
-            self.scatter(own, base, window)?;
+            self.scatter(own, base, window, |runs| !runs.is_gather())?;
             base += window.len();
         }
+        // What is turned round on the way has the longer stretches in the target the more there is of the source.
+        self.scatter(own, first_byte(chunk), bytes, Runs::is_gather)?;
         let read = bytes.len() as u64;
         self.progress.fetch_add(read, Ordering::Relaxed);
         Ok(())
@@ -77,33 +79,34 @@ impl<'a> Filling<'a> {
                 source: locator.find(run.source - base),
                 ..run
             });
-            self.scatter_runs(transfer, packed, 0, runs)?;
+            let scattered = self.bands[transfer.target].scatter(packed, 0, runs);
+            scattered.map_err(|source| self.misfit(transfer, source))?;
         }
         Ok(())
     }
 
-    /// Copies `bytes`, which lie at `base` in the file.
-    fn scatter(&self, (plan, chunk): View, base: usize, bytes: &[u8]) -> Result<(), Error> {
-        let range = base..base + bytes.len();
-        for transfer in chunk.transfers_in(plan, &range) {
-            let runs = transfer.runs.in_source(range.clone());
-            self.scatter_runs(transfer, bytes, base, runs)?;
-        }
-        Ok(())
-    }
-
-    fn scatter_runs(
+    /// Copies `bytes`, which lie at `base` in the file, by those transfers that are `chosen`.
+    fn scatter(
         &self,
-        transfer: &Transfer,
-        bytes: &[u8],
+        (plan, chunk): View,
         base: usize,
-        runs: impl Iterator<Item = Run>,
+        bytes: &[u8],
+        chosen: impl Fn(&Runs) -> bool,
     ) -> Result<(), Error> {
-        let scattered = self.bands[transfer.target].scatter(bytes, base, runs);
-        scattered.map_err(|source| Error::Copy {
+        let range = base..base + bytes.len();
+        let transfers = chunk.transfers_in(plan, &range).into_iter();
+        for transfer in transfers.filter(|transfer| chosen(&transfer.runs)) {
+            let filled = self.bands[transfer.target].fill(bytes, base, &transfer.runs);
+            filled.map_err(|source| self.misfit(transfer, source))?;
+        }
+        Ok(())
+    }
+
+    fn misfit(&self, transfer: &Transfer, source: cairn_tensor::Error) -> Error {
+        Error::Copy {
             name: self.wanted[transfer.target].name.clone(),
             source,
-        })
+        }
     }
 
     /// Compares each block of `bytes`, which lie at `base` in the file, with its checksum.

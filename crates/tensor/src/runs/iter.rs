@@ -77,10 +77,9 @@ impl RunIter {
     }
 }
 
-impl Iterator for RunIter {
-    type Item = Run;
-
-    fn next(&mut self) -> Option<Run> {
+impl RunIter {
+    /// Where the next run that touches the range starts, in the source and in the target, all of it.
+    pub(super) fn next_start(&mut self) -> Option<(usize, usize)> {
         loop {
             let (each, _) = self.loops[self.open.len().checked_sub(1)?];
             let position = self.open.last_mut()?;
@@ -93,15 +92,29 @@ impl Iterator for RunIter {
             position.source = source.saturating_add(each.source_stride);
             position.target = target.saturating_add(each.target_stride);
             if self.open.len() == self.loops.len() {
-                return Some(self.clip(source, target));
+                return Some((source, target));
             }
             self.enter(source, target);
         }
     }
 }
 
+impl Iterator for RunIter {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        let (source, target) = self.next_start()?;
+        Some(self.clip(source, target))
+    }
+}
+
 /// The iterations of a loop starting at `source`, each spanning `span` bytes, that touch `range`.
-fn touching(each: &Loop, span: usize, source: usize, range: &Range<usize>) -> Range<usize> {
+pub(super) fn touching(
+    each: &Loop,
+    span: usize,
+    source: usize,
+    range: &Range<usize>,
+) -> Range<usize> {
     // They start less than `before` bytes away from `source`, and no less than `after`.
     let before = range.end.saturating_sub(source);
     let after = (range.start + 1).saturating_sub(source.saturating_add(span));

@@ -222,6 +222,57 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn filling_from_the_pieces_of_a_source_is_the_copy(
+        case in case(),
+        cuts in proptest::collection::vec(0.0..1.0, 0..6),
+        aligned in any::<bool>(),
+        band_bytes in 1..40_usize,
+    ) {
+        let Ok(runs) = Runs::between(case.dtype, &case.source, &case.target) else { return Ok(()) };
+        let mut target = vec![0; case.target_len];
+        let bands = Bands::with_band_bytes(&mut target, band_bytes);
+        let len = case.source_bytes.len();
+        let step = if aligned { runs.run_bytes.max(1) } else { 1 };
+        let place = |at: usize| if at == len { at } else { at / step * step };
+        for piece in pieces(len, &cuts) {
+            let (start, end) = (place(piece.start), place(piece.end));
+            bands.fill(&case.source_bytes[start..end], start, &runs).unwrap();
+        }
+        prop_assert_eq!(&target, &case.expected());
+    }
+}
+
+#[test]
+fn a_transpose_is_a_gather_for_each_row_of_the_target() {
+    let source = Strided {
+        offset: 3,
+        shape: vec![4, 5],
+        strides: vec![1, 6],
+    };
+    let runs = Runs::between(DType::Bf16, &source, &Strided::contiguous(&[4, 5])).unwrap();
+    let gathers: Vec<Gather> = runs.gathers_in(12..40).unwrap().collect();
+    // Rows of the source begin at 6, 18, 30 …: the range has a part of the first, all of the second, and a part of the third.
+    let gather = |source, target, count| Gather {
+        source,
+        source_stride: 12,
+        target,
+        count,
+        run_bytes: 2,
+    };
+    let expected = [
+        gather(18, 2, 2),
+        gather(20, 12, 2),
+        gather(22, 22, 2),
+        gather(12, 30, 3),
+    ];
+    assert_eq!(gathers, expected);
+    assert!(runs.gathers_in(11..40).is_none());
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
