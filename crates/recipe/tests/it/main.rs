@@ -5,6 +5,7 @@
 mod array;
 mod deepseek;
 mod errors;
+mod guide;
 mod large;
 mod operations;
 mod properties;
