@@ -25,7 +25,7 @@ pub(crate) struct Stage<'a> {
 
 /// Every tensor that there is while a stage runs.
 #[derive(Debug)]
-pub(crate) struct Tensors<'a> {
+pub(crate) struct Running<'a> {
     pub(crate) inputs: &'a BTreeMap<String, Item>,
     /// Inputs that something was made of.
     pub(crate) used: HashSet<&'a str>,
@@ -54,8 +54,8 @@ impl<'a> Stage<'a> {
         &'b self,
         inputs: &'b BTreeMap<String, Item>,
         kind: Kind,
-    ) -> Result<Tensors<'b>, Error> {
-        let mut tensors = Tensors {
+    ) -> Result<Running<'b>, Error> {
+        let mut running = Running {
             inputs,
             used: HashSet::new(),
             made: HashMap::new(),
@@ -64,11 +64,11 @@ impl<'a> Stage<'a> {
             warnings: Vec::new(),
         };
         for (index, prepared) in self.prepared.iter().enumerate() {
-            tensors
+            running
                 .statement(prepared, index, self.reverse, kind)
                 .map_err(|(problem, part, last)| self.error(index, problem, part, last))?;
         }
-        Ok(tensors)
+        Ok(running)
     }
 
     /// A problem of a prepared statement, with the way it came about.
@@ -97,7 +97,7 @@ impl Prepared {
     }
 }
 
-impl<'a> Tensors<'a> {
+impl<'a> Running<'a> {
     fn statement(
         &mut self,
         prepared: &'a Prepared,

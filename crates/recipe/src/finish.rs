@@ -3,7 +3,7 @@
 mod states;
 
 use crate::compiled::{Compiled, Target};
-use crate::engine::{Stage, Tensors as Running};
+use crate::engine::{Running, Stage};
 use crate::error::{Error, Problem};
 use crate::expand::Part;
 use crate::operation::{Item, Kind};

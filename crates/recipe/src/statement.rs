@@ -1,6 +1,7 @@
 //! A statement as it is written: names, an arrow, names, attributes.
 
 mod parse;
+mod values;
 
 use crate::pattern::Pattern;
 use std::fmt;

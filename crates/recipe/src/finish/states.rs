@@ -2,7 +2,7 @@
 
 use super::{Finisher, Found, own, target};
 use crate::compiled::Target;
-use crate::engine::Tensors as Running;
+use crate::engine::Running;
 use crate::error::{Error, Problem};
 use crate::operation::{Item, Kind};
 use crate::state::Style;
