@@ -14,7 +14,7 @@ pub enum Error {
         problems: Vec<Problem>,
     },
     /// Models, or parts of them, are not as the config needs them.
-    #[error("these models cannot be merged: {}", lines(problems))]
+    #[error("these models cannot be merged:{}", lines(problems))]
     Models {
         /// All that is wrong.
         problems: Vec<String>,
@@ -68,6 +68,9 @@ impl Error {
             Error::Models { problems } if problems.iter().any(|text| text.contains("tokens")) => {
                 Some("give `tokenizer_source: base`, `union` or a model".into())
             }
+            Error::Models { problems } if problems.iter().any(|text| text.contains("not exist")) => {
+                Some("models are folders, files or runs; one from a hub has to be downloaded first".into())
+            }
             Error::TargetTaken { .. } => Some("choose another folder, or pass `--resume` if a merge was cut short, or `--replace`".into()),
             Error::OtherMerge { .. } => {
                 Some("merge with the config, models and options it was begun with, or pass `--replace`".into())
@@ -80,14 +83,14 @@ impl Error {
 fn listed(problems: &[Problem]) -> String {
     match problems {
         [one] => format!("a mistake: {one}"),
-        many => format!("{} mistakes: {}", many.len(), lines(many)),
+        many => format!("{} mistakes:{}", many.len(), lines(many)),
     }
 }
 
 /// Each on a line of its own, unless there is only one.
 fn lines<T: ToString>(problems: &[T]) -> String {
     match problems {
-        [one] => one.to_string(),
+        [one] => format!(" {}", one.to_string()),
         many => many
             .iter()
             .map(|problem| format!("\n  {}", problem.to_string()))

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A tensor of a model, ready to be read.
 pub(crate) struct Input {
     source: SharedSource,
-    name: String,
+    pub(crate) name: String,
     /// As it is stored, before an adapter or another vocabulary.
     pub(crate) stored: StoredTensor,
     /// The file and the byte it starts at, if it lies in one piece and has no checksums.
@@ -127,7 +127,7 @@ fn place(
         return Ok(None);
     };
     let in_order = piece.piece.flat.is_none() && piece.strides.is_none();
-    if !in_order || piece.piece.region != whole || stored.dtype.bits() % 8 != 0 {
+    if !in_order || piece.piece.region != whole || !stored.dtype.bits().is_multiple_of(8) {
         return Ok(None);
     }
     let file = source.open_file(piece.file)?;

@@ -170,9 +170,10 @@ fn told(mut text: String, error: &dyn std::error::Error) -> String {
     let mut cause = Some(error);
     while let Some(error) = cause {
         let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
+        text = match next.contains(&text) {
+            true => next,
+            false => format!("{text}: {next}"),
+        };
         cause = error.source();
     }
     text

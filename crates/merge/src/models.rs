@@ -43,7 +43,7 @@ impl Model {
         })
     }
 
-    /// The same model with only the names that start with `prefix`, which they lose.
+    /// The tensor called `name`, as it is stored.
     pub(crate) fn find(&self, name: &str) -> Option<StoredTensor> {
         self.source.find(name)
     }

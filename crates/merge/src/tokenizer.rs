@@ -9,7 +9,7 @@ use crate::Error;
 use crate::config::{Config, ModelReference, TokenSource, TokenizerSource};
 use crate::input::Input;
 use crate::models::Model;
-use crate::number::Single;
+use crate::number::{Real, Single};
 use crate::vocabulary::{Row, Rows};
 use file::{add_tokens, tokenizer, tokens_of, used};
 use std::collections::{BTreeMap, HashMap};
@@ -115,13 +115,15 @@ impl Vocabulary {
         base: Option<usize>,
         inputs: &mut [Input],
     ) -> Result<(), Error> {
-        let mut donors = Vec::new();
-        for (owner, input) in owners.iter().zip(inputs.iter()) {
-            let _ = input;
-            donors.push(Arc::new(
-                models[*owner].input(&self.donor_name(name, &models[*owner]))?,
-            ));
-        }
+        let twin = |(owner, input): (&usize, &Input)| {
+            let donor = models[*owner].input(&input.name);
+            donor.map(Arc::new)
+        };
+        let donors: Vec<Arc<Input>> = owners
+            .iter()
+            .zip(inputs.iter())
+            .map(twin)
+            .collect::<Result<_, _>>()?;
         let width: usize = inputs
             .first()
             .map_or(1, |input| input.stored.shape[1..].iter().product());
@@ -138,9 +140,12 @@ impl Vocabulary {
                 .collect();
             let chosen = self.chosen.get(token);
             let force = chosen.is_some_and(|(_, force)| *force);
+            // Where every model has a token and nobody wants another embedding, none is worked out.
+            let is_needed = force || places.contains(&None);
             let default = match chosen.map(|(source, _)| source) {
+                _ if !is_needed => Row::Given(0),
                 None | Some(TokenSource::Rule) => {
-                    self.by_rule(&places, base, &donors, width, &mut given)?
+                    by_rule(&places, base, &donors, width, &mut given)?
                 }
                 Some(source) => self.chosen_row(name, token, source, owners, &places, &heights)?,
             };
@@ -162,58 +167,6 @@ impl Vocabulary {
             input.rows = Some(Arc::new(rows));
         }
         Ok(())
-    }
-
-    fn donor_name(&self, name: &str, model: &Model) -> String {
-        match model.names.contains(name) {
-            true => name.to_string(),
-            false => {
-                let shared = model
-                    .names
-                    .iter()
-                    .find(|known| known.ends_with("embed_tokens.weight"));
-                shared.map_or_else(|| name.to_string(), Clone::clone)
-            }
-        }
-    }
-
-    /// The embedding of a token in models that lack it: the base model's, that of the only model with it, the mean of the others.
-    fn by_rule(
-        &self,
-        places: &[Option<usize>],
-        base: Option<usize>,
-        donors: &[Arc<Input>],
-        width: usize,
-        given: &mut Vec<Vec<f32>>,
-    ) -> Result<Row, Error> {
-        let present: Vec<(usize, usize)> = places
-            .iter()
-            .enumerate()
-            .filter_map(|(source, row)| row.map(|row| (source, row)))
-            .collect();
-        let from_base = present.iter().find(|(source, _)| Some(*source) == base);
-        match (present.as_slice(), from_base) {
-            ([], _) => Ok(Row::Given(0)),
-            ([(donor, row)], _) | (_, Some((donor, row))) => Ok(Row::Donor {
-                donor: *donor,
-                row: *row,
-            }),
-            (all, None) if all.len() == places.len() => Ok(Row::Given(0)),
-            (some, None) => {
-                let mut mean = vec![0.0; width];
-                let mut values = vec![0.0; width];
-                for (donor, row) in some {
-                    let range = row * width..(row + 1) * width;
-                    donors[*donor].read_own::<Single>(range, &mut Vec::new(), &mut values)?;
-                    mean.iter_mut()
-                        .zip(&values)
-                        .for_each(|(mean, value): (&mut f32, &f32)| *mean += value);
-                }
-                mean.iter_mut().for_each(|mean| *mean /= some.len() as f32);
-                given.push(mean);
-                Ok(Row::Given(given.len() - 1))
-            }
-        }
     }
 
     /// The embedding that a config chose for a token.
@@ -257,30 +210,71 @@ impl Vocabulary {
         Ok(Row::Donor { donor, row })
     }
 
-    /// Fills rows beyond the last token with the mean of the others.
+    /// Fills rows that belong to no token with the mean of the others.
     fn pad(&self, input: &Input, rows: &mut Rows) -> Result<(), Error> {
         let count = self.tokens.len();
         if count == 0 || rows.rows.len() == count {
             return Ok(());
         }
+        let mut is_free = vec![true; rows.rows.len()];
         let mut mean = vec![0.0_f64; rows.width];
         let mut values = vec![0.0_f32; rows.width];
         let mut bytes = Vec::new();
-        for row in 0..count {
-            let range = row * rows.width..(row + 1) * rows.width;
+        for (id, _) in &self.tokens {
+            is_free[*id] = false;
+            let range = id * rows.width..(id + 1) * rows.width;
             rows.read::<Single>(input, range, &mut bytes, &mut values)?;
-            mean.iter_mut()
-                .zip(&values)
-                .for_each(|(mean, value)| *mean += f64::from(*value));
+            let sums = mean.iter_mut().zip(&values);
+            sums.for_each(|(mean, value)| *mean += f64::from(*value));
         }
-        #[expect(clippy::cast_possible_truncation, reason = "rounds")]
-        rows.given.push(
-            mean.iter()
-                .map(|mean| (mean / count as f64) as f32)
-                .collect(),
-        );
+        let mean = mean.iter().map(|sum| f32::of(sum / count as f64));
+        rows.given.push(mean.collect());
         let last = Row::Given(rows.given.len() - 1);
-        rows.rows[count..].fill(last);
+        for (row, _) in rows
+            .rows
+            .iter_mut()
+            .zip(is_free)
+            .filter(|(_, is_free)| *is_free)
+        {
+            *row = last;
+        }
         Ok(())
+    }
+}
+
+/// The embedding of a token in models that lack it: the base model's, that of the only model with it, the mean of the others.
+fn by_rule(
+    places: &[Option<usize>],
+    base: Option<usize>,
+    donors: &[Arc<Input>],
+    width: usize,
+    given: &mut Vec<Vec<f32>>,
+) -> Result<Row, Error> {
+    let present: Vec<(usize, usize)> = places
+        .iter()
+        .enumerate()
+        .filter_map(|(source, row)| row.map(|row| (source, row)))
+        .collect();
+    let from_base = present.iter().find(|(source, _)| Some(*source) == base);
+    match (present.as_slice(), from_base) {
+        ([], _) => Ok(Row::Given(0)),
+        ([(donor, row)], _) | (_, Some((donor, row))) => Ok(Row::Donor {
+            donor: *donor,
+            row: *row,
+        }),
+        (some, None) => {
+            let mut mean = vec![0.0; width];
+            let mut values = vec![0.0; width];
+            for (donor, row) in some {
+                let range = row * width..(row + 1) * width;
+                donors[*donor].read_own::<Single>(range, &mut Vec::new(), &mut values)?;
+                mean.iter_mut()
+                    .zip(&values)
+                    .for_each(|(mean, value): (&mut f32, &f32)| *mean += value);
+            }
+            mean.iter_mut().for_each(|mean| *mean /= some.len() as f32);
+            given.push(mean);
+            Ok(Row::Given(given.len() - 1))
+        }
     }
 }

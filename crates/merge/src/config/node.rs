@@ -243,10 +243,11 @@ fn plain(text: &str) -> Value {
     }
     let is_numeric = |c: char| c.is_ascii_digit() || "+-._eE".contains(c);
     let has_digit = text.contains(|c: char| c.is_ascii_digit());
-    if has_digit && text.chars().all(is_numeric) {
-        if let Ok(number) = text.replace('_', "").parse() {
-            return Value::Number(number);
-        }
+    if has_digit
+        && text.chars().all(is_numeric)
+        && let Ok(number) = text.replace('_', "").parse()
+    {
+        return Value::Number(number);
     }
     Value::Text(text.to_string())
 }

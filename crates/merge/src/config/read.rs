@@ -287,13 +287,11 @@ impl Reader {
             }
             _ => None,
         };
-        if let Value::List(ends) = &range.value {
-            if let [Some(first), Some(end)] = ends.iter().map(whole).collect::<Vec<_>>().as_slice()
-            {
-                if first < end {
-                    return Some((*first, *end));
-                }
-            }
+        if let Value::List(ends) = &range.value
+            && let [Some(first), Some(end)] = ends.iter().map(whole).collect::<Vec<_>>().as_slice()
+            && first < end
+        {
+            return Some((*first, *end));
         }
         let reason =
             "a `layer_range` is `[first, end]`: the first layer, and the one after the last";

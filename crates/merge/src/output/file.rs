@@ -117,14 +117,16 @@ impl File {
         progress: &AtomicU64,
     ) -> Result<(), Error> {
         let writer = target.create(&self.name, self.len)?;
+        let len = usize::try_from(self.len).unwrap_or(CHUNK_BYTES);
+        let chunk_bytes = len.min(CHUNK_BYTES).next_multiple_of(ALIGNMENT);
         thread::scope(|scope| {
             let (full, to_write) = sync_channel(CHUNKS - 2);
             let (empty, free) = sync_channel(CHUNKS);
             for _ in 0..CHUNKS {
-                let _ = empty.send(AlignedBuffer::new(CHUNK_BYTES));
+                let _ = empty.send(AlignedBuffer::new(chunk_bytes));
             }
             let written = scope.spawn(|| write_chunks(writer, to_write, empty, progress));
-            let filled = self.fill(merge, Image::new(full, free));
+            let filled = self.fill(merge, Image::new(chunk_bytes, full, free));
             let written = match written.join() {
                 Ok(written) => written,
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -175,6 +177,7 @@ fn write_chunks(
 
 /// The bytes of a file from front to back, a chunk at a time.
 struct Image {
+    chunk_bytes: usize,
     chunk: Option<AlignedBuffer>,
     filled: usize,
     offset: u64,
@@ -191,8 +194,9 @@ fn stopped() -> Error {
 }
 
 impl Image {
-    fn new(full: SyncSender<Chunk>, free: Receiver<AlignedBuffer>) -> Self {
+    fn new(chunk_bytes: usize, full: SyncSender<Chunk>, free: Receiver<AlignedBuffer>) -> Self {
         Self {
+            chunk_bytes,
             chunk: None,
             filled: 0,
             offset: 0,
@@ -207,14 +211,14 @@ impl Image {
             self.chunk = Some(self.free.recv().map_err(|_| stopped())?);
         }
         let chunk = self.chunk.as_mut().ok_or_else(stopped)?;
-        let len = most.min(CHUNK_BYTES - self.filled);
+        let len = most.min(self.chunk_bytes - self.filled);
         Ok(&mut chunk[self.filled..self.filled + len])
     }
 
     /// Counts bytes as filled, and sends a chunk that is full.
     fn advance(&mut self, len: usize) -> Result<(), Error> {
         self.filled += len;
-        match self.filled == CHUNK_BYTES {
+        match self.filled == self.chunk_bytes {
             true => self.send(),
             false => Ok(()),
         }

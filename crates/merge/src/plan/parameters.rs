@@ -122,15 +122,6 @@ impl<'a> Planner<'a> {
 
 fn mergekit(lookup: &mut Lookup, name: &str, shape: &[usize]) -> Method {
     let others = lookup.others();
-    let from_base = lookup.scope.base.is_some();
-    let whole = Lanes::whole(shape.iter().product());
-    let combine = |rule, lanes| {
-        Method::Combine(Combine {
-            rule,
-            from_base,
-            lanes,
-        })
-    };
     match name {
         "passthrough" => {
             let scale = lookup.planner.config.method.parameter("scale");
@@ -143,18 +134,35 @@ fn mergekit(lookup: &mut Lookup, name: &str, shape: &[usize]) -> Method {
             check_sum(lookup, &weights, normalize);
             Method::Linear { weights, normalize }
         }
+        "nearswap" => Method::NearSwap {
+            t: lookup.shared("t"),
+        },
+        "arcee_fusion" => Method::Fusion,
+        "multislerp" | "karcher" if others.len() == 1 => Method::Pass { scale: None },
+        "slerp" | "nuslerp" | "multislerp" | "karcher" | "model_stock" => {
+            Method::Combine(combine(lookup, name, shape))
+        }
+        _ if others.is_empty() => Method::Pass { scale: None },
+        "sce" => Method::Sce {
+            select_topk: lookup.shared("select_topk"),
+        },
+        _ => tasks(lookup, name, &others),
+    }
+}
+
+/// The methods whose factors follow from inner products.
+fn combine(lookup: &mut Lookup, name: &str, shape: &[usize]) -> Combine {
+    let whole = Lanes::whole(shape.iter().product());
+    // Slerp begins its arc at the base; the others look at the differences to it.
+    let from_base = lookup.scope.base.is_some() && name != "slerp";
+    let (rule, lanes) = match name {
         "slerp" => {
             let rule = Rule::Arc {
                 t: lookup.shared("t"),
                 least_norm: LEAST_NORM,
                 threshold: STRAIGHT,
             };
-            Method::Combine(Combine {
-                rule,
-                // The base is where the arc begins.
-                from_base: false,
-                lanes: whole,
-            })
+            (rule, whole)
         }
         "nuslerp" => {
             let weights = lookup.weights();
@@ -169,9 +177,8 @@ fn mergekit(lookup: &mut Lookup, name: &str, shape: &[usize]) -> Method {
                 false if row_wise => Lanes::along(shape, 0),
                 false => Lanes::rows(shape),
             };
-            combine(Rule::FineArc { t }, lanes)
+            (Rule::FineArc { t }, lanes)
         }
-        "multislerp" | "karcher" if others.len() == 1 => Method::Pass { scale: None },
         "multislerp" => {
             let weights = lookup.weights();
             let normalize = lookup.is_set("normalize_weights");
@@ -181,7 +188,7 @@ fn mergekit(lookup: &mut Lookup, name: &str, shape: &[usize]) -> Method {
                 normalize,
                 epsilon: lookup.shared("eps"),
             };
-            combine(rule, whole)
+            (rule, whole)
         }
         "karcher" => {
             #[expect(
@@ -190,31 +197,21 @@ fn mergekit(lookup: &mut Lookup, name: &str, shape: &[usize]) -> Method {
                 reason = "a small number of steps"
             )]
             let max_iterations = lookup.shared("max_iter").clamp(0.0, 1e6) as usize;
-            let tolerance = lookup.shared("tol");
-            combine(
-                Rule::Karcher {
-                    max_iterations,
-                    tolerance,
-                },
-                whole,
-            )
-        }
-        "model_stock" => {
-            let lanes = match lookup.is_set("filter_wise") {
-                true => Lanes::rows(shape),
-                false => whole,
+            let rule = Rule::Karcher {
+                max_iterations,
+                tolerance: lookup.shared("tol"),
             };
-            combine(Rule::Stock, lanes)
+            (rule, whole)
         }
-        "nearswap" => Method::NearSwap {
-            t: lookup.shared("t"),
+        _ => match lookup.is_set("filter_wise") {
+            true => (Rule::Stock, Lanes::rows(shape)),
+            false => (Rule::Stock, whole),
         },
-        "arcee_fusion" => Method::Fusion,
-        _ if others.is_empty() => Method::Pass { scale: None },
-        "sce" => Method::Sce {
-            select_topk: lookup.shared("select_topk"),
-        },
-        _ => tasks(lookup, name, &others),
+    };
+    Combine {
+        rule,
+        from_base,
+        lanes,
     }
 }
 

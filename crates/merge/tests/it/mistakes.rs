@@ -20,10 +20,7 @@ fn all_missing_models_are_named() {
     let place = Place::with_models(1);
     let text = "merge_method: linear\nparameters: {weight: 1}\nmodels: [{model: $/x}, {model: $/a}, {model: $/y}]";
     let found = problems(&place, text);
-    assert_eq!(
-        found,
-        ["$/x: `$/x` does not exist", "$/y: `$/y` does not exist"]
-    );
+    assert_eq!(found, ["`$/x` does not exist", "`$/y` does not exist"]);
 }
 
 #[test]
