@@ -115,7 +115,7 @@ pub fn find(name: &str) -> Result<Shipped, LibraryError> {
 /// # Errors
 /// If the template cannot be read, a setting is missing, or what it comes to is no program.
 pub fn program(text: &str, reverse: bool, settings: &Settings) -> Result<Program, LibraryError> {
-    if text.trim_start().starts_with(['{', '[']) {
+    if is_json(text) {
         let program = from_json(text)?;
         return Ok(if reverse { program.reversed() } else { program });
     }
@@ -135,6 +135,12 @@ pub fn depends_on_shards(text: &str) -> bool {
     ["fused_ffn", "fused_qkv_old"]
         .iter()
         .any(|word| text.contains(word))
+}
+
+fn is_json(text: &str) -> bool {
+    let text = text.trim_start();
+    // A template may begin with a list of names, `[[…]]`.
+    text.starts_with(['{', '[']) && !text.starts_with("[[")
 }
 
 fn from_json(text: &str) -> Result<Program, LibraryError> {

@@ -76,6 +76,10 @@ pub(super) const FILES: &[(&str, &str)] = &[
         include_str!("../../recipes/parts/megatron-mlp.recipe"),
     ),
     (
+        "parts/megatron-stacked",
+        include_str!("../../recipes/parts/megatron-stacked.recipe"),
+    ),
+    (
         "parts/paddle-attention",
         include_str!("../../recipes/parts/paddle-attention.recipe"),
     ),

@@ -6,6 +6,7 @@
 //!           | "each" NAME "in" A ".." B          once for each number from A, and before B
 //!           | "forward" | "reverse"              only in one direction; in reverse after everything else, as it is written
 //! {a|b|8}   the first of the settings that is there, or a number or a 'text'
+//! [[i in A..B: text]]   the text once for each number, with commas between
 //! ```
 
 use super::shipped::FILES;
@@ -68,7 +69,7 @@ impl Rendered {
                 Some(Direction::Reverse) => &mut self.after_reverse,
                 _ => &mut self.statements,
             };
-            place.push_str(&filled(line, settings)?);
+            place.push_str(&filled(&listed(line, settings)?, settings)?);
             place.push('\n');
             return Ok(());
         };
@@ -138,6 +139,37 @@ fn range(bounds: &str) -> Result<Range<usize>, LibraryError> {
         value: bounds.to_owned(),
         expected: "two whole numbers such as `0..32`",
     })
+}
+
+/// A text with lists in the place of `[[i in A..B: text]]`.
+fn listed(text: &str, settings: &Settings) -> Result<String, LibraryError> {
+    let wrong = |reason| LibraryError::Line {
+        line: text.to_owned(),
+        reason,
+    };
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("[[") {
+        let (list, after) = after
+            .split_once("]]")
+            .ok_or_else(|| wrong("a `[[` is not closed"))?;
+        let (head, item) = list.split_once(':').unwrap_or((list, ""));
+        let words: Vec<&str> = head.split_whitespace().collect();
+        let [name, "in", bounds] = words.as_slice() else {
+            return Err(wrong("expected `[[NAME in A..B: text]]`"));
+        };
+        let mut settings = settings.clone();
+        let mut items = Vec::new();
+        for number in range(&filled(bounds, &settings)?)? {
+            settings.set(name, &number.to_string());
+            items.push(filled(item.trim(), &settings)?);
+        }
+        result.push_str(before);
+        result.push_str(&items.join(", "));
+        rest = after;
+    }
+    result.push_str(rest);
+    Ok(result)
 }
 
 /// A text with values in the place of `{names}`.

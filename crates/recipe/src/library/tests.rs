@@ -132,6 +132,26 @@ fn llama_goes_to_megatron_and_back() {
 }
 
 #[test]
+fn layers_that_are_alike_may_lie_in_one_tensor() {
+    let sources = llama();
+    let mut stacked = small();
+    stacked.set("stacked_layers", "true");
+    let there = compile("llama/hf-to-megatron", &stacked, &sources);
+    let shape = |name: &str| there.targets[name].shape.clone();
+    assert_eq!(
+        shape("decoder.layers.self_attention.linear_qkv.weight"),
+        [2, 32, 16]
+    );
+    assert_eq!(
+        shape("decoder.layers.mlp.linear_fc1.layer_norm_weight"),
+        [2, 16]
+    );
+    assert!(!there.targets.keys().any(|name| name.contains(".1.")));
+    let back = compile("llama/megatron-to-hf", &stacked, &tensors(&there));
+    assert_eq!(tensors(&back), sources);
+}
+
+#[test]
 fn each_key_head_lies_behind_its_queries() {
     let there = compile("llama/hf-to-megatron", &small(), &llama());
     let fused = &there.targets["decoder.layers.0.self_attention.linear_qkv.weight"];
@@ -237,6 +257,8 @@ fn templates_that_cannot_be_read_are_refused() {
         ("if a -> b", "there is no `:`"),
         ("if a b: c -> d", "expected `if NAME:`"),
         ("include parts/none", "no such part"),
+        ("[[i in 0..2: a.{i} -> b, axis=0", "is not closed"),
+        ("[[i of 0..2: a.{i}]] -> b, axis=0", "expected `[[NAME in"),
         ("a -> {b", "is not closed"),
         ("each i in 0..x: a -> b", "two whole numbers"),
         ("each i in 0..99999999: a -> b", "two whole numbers"),
