@@ -5,13 +5,14 @@
 use cairn_formats::{Chunks, open};
 use cairn_store::{Memory, PutMode, Store};
 use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
 
 /// Tensors beyond this are opened, but not read.
 const MAX_READ_BYTES: u64 = 1 << 20;
 
 fuzz_target!(|input: (bool, &[u8], &[u8], &[u8])| {
     let (new, description, first, second) = input;
-    let store = Memory::new();
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
     let (name, chunks) = match new {
         true => ("x/zarr.json", ["x/c/0/0", "x/c/0/1"]),
         false => ("x/.zarray", ["x/0.0", "x/0.1"]),
@@ -20,7 +21,7 @@ fuzz_target!(|input: (bool, &[u8], &[u8], &[u8])| {
     for (key, bytes) in files {
         store.put(key, bytes, PutMode::Create).expect("memory");
     }
-    let Ok(model) = open(&store) else {
+    let Ok(model) = open(store.as_ref()) else {
         return;
     };
     let chunks = Chunks::default();

@@ -1,11 +1,10 @@
 //! Reads data files of every form. What is compressed is decoded whole, and kept for a while.
 
-use crate::model::{DataFile, Form};
+use crate::model::{DataFile, Form, Model};
 use crate::zstd;
 use cairn_store::{Error, ObjectReader, Store};
 use std::collections::VecDeque;
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Decoded chunks are kept until they have this many bytes together; a larger one is kept alone.
@@ -14,37 +13,47 @@ pub const MAX_KEPT_BYTES: u64 = 512 << 20;
 /// A chunk, once it is decoded; whoever comes meanwhile waits.
 type Slot = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
 
+/// Chunks that are kept at most, however small.
+pub const MAX_KEPT_CHUNKS: usize = 1024;
+
+/// Models of more files than this have them opened for each read: processes may hold only so many open.
+const MAX_OPEN_FILES: usize = 256;
+
 /// Opens the data files of a model, and keeps the chunks decoded last.
 #[derive(Debug, Clone, Default)]
 pub struct Chunks {
     /// The number of a file, the length of its data, and the data.
     kept: Arc<Mutex<VecDeque<(usize, u64, Slot)>>>,
+    has_many_files: bool,
 }
 
 impl Chunks {
+    /// For the files of `model`.
+    pub fn new(model: &Model) -> Self {
+        Self {
+            kept: Arc::default(),
+            has_many_files: model.files.len() > MAX_OPEN_FILES,
+        }
+    }
+
     /// Opens `file`, which is number `number` of the model that these chunks are for.
     ///
     /// # Errors
     /// If the object is not there.
     pub fn open(
         &self,
-        store: &dyn Store,
+        store: &Arc<dyn Store>,
         file: &DataFile,
         number: usize,
     ) -> Result<Box<dyn ObjectReader>, Error> {
-        let source = match &file.form {
-            Form::Plain => return store.reader(&file.key),
-            Form::Zeros => Source::Zeros,
-            Form::Held(bytes) => Source::Held(bytes.clone()),
-            Form::HeldZstd(bytes) => Source::HeldZstd(bytes.clone()),
-            Form::Zstd(range) => Source::Zstd(store.reader(&file.key)?, range.clone()),
-        };
+        if file.form == Form::Plain && !self.has_many_files {
+            return store.reader(&file.key);
+        }
         Ok(Box::new(Reader {
+            store: store.clone(),
+            file: file.clone(),
             chunks: self.clone(),
             number,
-            key: file.key.clone(),
-            len: file.len_bytes,
-            source,
         }))
     }
 
@@ -58,7 +67,7 @@ impl Chunks {
             kept.push_back((number, len, Slot::default()));
         }
         let mut total: u64 = kept.iter().map(|(_, len, _)| len).sum();
-        while total > MAX_KEPT_BYTES && kept.len() > 1 {
+        while (total > MAX_KEPT_BYTES || kept.len() > MAX_KEPT_CHUNKS) && kept.len() > 1 {
             total -= kept.pop_front().map_or(0, |(_, len, _)| len);
         }
         kept.back()
@@ -71,56 +80,58 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file whose data is not an object as it is.
-struct Reader {
-    chunks: Chunks,
-    number: usize,
-    key: String,
-    len: u64,
-    source: Source,
-}
-
-enum Source {
-    Zeros,
-    Held(Vec<u8>),
-    HeldZstd(Vec<u8>),
-    Zstd(Box<dyn ObjectReader>, Range<u64>),
-}
-
-impl Reader {
-    fn decoded(&self) -> Result<Arc<Vec<u8>>, Error> {
-        let slot = self.chunks.slot(self.number, self.len);
-        let mut content = lock(&slot);
-        if let Some(known) = content.as_ref() {
-            return Ok(known.clone());
-        }
-        let decoded = match &self.source {
-            Source::HeldZstd(bytes) => self.decode(bytes)?,
-            Source::Zstd(reader, range) => {
+impl DataFile {
+    /// All of the data, if it has to be decoded.
+    fn decoded(&self, store: &dyn Store) -> Result<Vec<u8>, Error> {
+        match &self.form {
+            Form::Plain | Form::Zeros | Form::Held(_) => Ok(Vec::new()),
+            Form::HeldZstd(bytes) => self.decode(bytes),
+            Form::Zstd(range) => {
                 let len = usize::try_from(range.end.saturating_sub(range.start));
                 let mut bytes = vec![0; len.unwrap_or(usize::MAX)];
-                reader.read_at(range.start, &mut bytes)?;
-                self.decode(&bytes)?
+                store.reader(&self.key)?.read_at(range.start, &mut bytes)?;
+                self.decode(&bytes)
             }
-            Source::Zeros | Source::Held(_) => Vec::new(),
-        };
-        let decoded = Arc::new(decoded);
-        *content = Some(decoded.clone());
-        Ok(decoded)
+        }
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
-        let decoded = zstd::decode(bytes, self.len).and_then(|decoded| {
-            match decoded.len() as u64 == self.len {
+        let len = self.len_bytes;
+        let decoded =
+            zstd::decode(bytes, len).and_then(|decoded| match decoded.len() as u64 == len {
                 true => Ok(decoded),
-                false => Err(format!("{} of {} bytes come out", decoded.len(), self.len)),
-            }
-        });
+                false => Err(format!("{} of {len} bytes come out", decoded.len())),
+            });
         decoded.map_err(|reason| Error::Io {
             key: self.key.clone(),
             operation: "decompress",
             source: io::Error::new(io::ErrorKind::InvalidData, reason),
         })
+    }
+
+    /// Reads some of the data, without keeping what had to be decoded.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not as long as it should be.
+    pub(crate) fn read_at(
+        &self,
+        store: &dyn Store,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), Error> {
+        match &self.form {
+            Form::Plain => store.reader(&self.key)?.read_at(offset, buffer),
+            Form::Zeros => {
+                let rest = self.len_bytes.saturating_sub(offset);
+                if rest < buffer.len() as u64 {
+                    return Err(self.too_short(offset, buffer.len(), rest));
+                }
+                buffer.fill(0);
+                Ok(())
+            }
+            Form::Held(bytes) => self.copy(bytes, offset, buffer),
+            Form::Zstd(_) | Form::HeldZstd(_) => self.copy(&self.decoded(store)?, offset, buffer),
+        }
     }
 
     fn copy(&self, from: &[u8], offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
@@ -143,25 +154,37 @@ impl Reader {
     }
 }
 
+/// A file that is opened when it is read.
+struct Reader {
+    store: Arc<dyn Store>,
+    file: DataFile,
+    chunks: Chunks,
+    number: usize,
+}
+
+impl Reader {
+    /// The decoded data, from among those that are kept if it is there.
+    fn decoded(&self) -> Result<Arc<Vec<u8>>, Error> {
+        let slot = self.chunks.slot(self.number, self.file.len_bytes);
+        let mut content = lock(&slot);
+        if let Some(known) = content.as_ref() {
+            return Ok(known.clone());
+        }
+        let decoded = Arc::new(self.file.decoded(self.store.as_ref())?);
+        *content = Some(decoded.clone());
+        Ok(decoded)
+    }
+}
+
 impl ObjectReader for Reader {
     fn len(&self) -> u64 {
-        self.len
+        self.file.len_bytes
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
-        match &self.source {
-            Source::Held(bytes) => self.copy(bytes, offset, buffer),
-            Source::Zeros => {
-                let rest = self.len.saturating_sub(offset);
-                if rest < buffer.len() as u64 {
-                    return Err(self.too_short(offset, buffer.len(), rest));
-                }
-                buffer.fill(0);
-                Ok(())
-            }
-            Source::HeldZstd(_) | Source::Zstd(..) => {
-                self.copy(self.decoded()?.as_slice(), offset, buffer)
-            }
+        match &self.file.form {
+            Form::Zstd(_) | Form::HeldZstd(_) => self.file.copy(&self.decoded()?, offset, buffer),
+            _ => self.file.read_at(self.store.as_ref(), offset, buffer),
         }
     }
 }
@@ -171,18 +194,31 @@ mod tests {
     use super::*;
     use cairn_store::{Memory, PutMode};
 
-    fn read(file: &DataFile, store: &Memory, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        let reader = Chunks::default().open(store, file, 0)?;
-        let mut buffer = vec![0xee; len];
-        reader.read_at(offset, &mut buffer)?;
-        Ok(buffer)
+    fn read(
+        file: &DataFile,
+        store: &Arc<dyn Store>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let many = Model {
+            files: vec![file.clone(); MAX_OPEN_FILES + 1],
+            ..Model::default()
+        };
+        let mut results = [&Model::default(), &many].map(|model| {
+            let reader = Chunks::new(model).open(store, file, 0)?;
+            let mut buffer = vec![0xee; len];
+            reader.read_at(offset, &mut buffer)?;
+            Ok::<_, Error>(buffer)
+        });
+        assert_eq!(results[0].as_ref().ok(), results[1].as_ref().ok());
+        std::mem::replace(&mut results[0], Ok(Vec::new()))
     }
 
     #[test]
     fn every_form_reads_as_the_same_bytes() {
         let data: Vec<u8> = (0..=255).cycle().take(5000).collect();
         let packed = ::zstd::encode_all(data.as_slice(), 1).unwrap();
-        let store = Memory::new();
+        let store: Arc<dyn Store> = Arc::new(Memory::new());
         store.put("plain", &data, PutMode::Create).unwrap();
         let around = [b"abc".as_slice(), &packed, b"rest"].concat();
         store.put("packed", &around, PutMode::Create).unwrap();
@@ -223,7 +259,10 @@ mod tests {
                 len_bytes,
                 form,
             };
-            assert!(read(&file, &Memory::new(), 0, 1).is_err(), "{len_bytes}");
+            assert!(
+                read(&file, &(Arc::new(Memory::new()) as Arc<dyn Store>), 0, 1).is_err(),
+                "{len_bytes}"
+            );
         }
     }
 

@@ -16,7 +16,7 @@ mod place;
 mod values;
 
 use crate::model::{DataFile, Model};
-use crate::{Error, join};
+use crate::{Error, hf, join};
 use cairn_store::{ObjectMeta, Store};
 use metadata::Metadata;
 use std::collections::{BTreeSet, HashMap};
@@ -65,6 +65,10 @@ pub fn open_folder(store: &dyn Store, folder: &str) -> Result<Model, Error> {
     let files = Files::new(folder, &listing, &metadata, &mut model)?;
     place::tensors(store, &metadata, &files, &mut model)?;
     values::read(store, &metadata, &files, &mut model)?;
+    // Of a folder inside a run, side files belong to the run.
+    if folder.is_empty() {
+        model.assets = hf::assets(&listing);
+    }
     Ok(model)
 }
 

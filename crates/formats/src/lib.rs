@@ -36,7 +36,7 @@ mod tree;
 mod zarr;
 mod zstd;
 
-pub use chunks::{Chunks, MAX_KEPT_BYTES};
+pub use chunks::{Chunks, MAX_KEPT_BYTES, MAX_KEPT_CHUNKS};
 pub use error::Error;
 pub use model::{DataFile, Encoding, Form, Model, PieceAt, Tensor};
 pub use open::{open, open_file};

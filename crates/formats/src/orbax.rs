@@ -97,6 +97,13 @@ pub fn open_folder(store: &dyn Store, folder: &str) -> Result<Model, Error> {
             model.values.insert(item, value);
         }
     }
+    if model.tensors.is_empty() && model.values.is_empty() {
+        return Err(Error::Unsupported {
+            file: join(folder, STEP_FILE),
+            reason: "none of its items is a state or JSON".into(),
+            hint: "states are read as Orbax writes them since it has `_METADATA`",
+        });
+    }
     Ok(model)
 }
 
@@ -129,37 +136,40 @@ fn add_state(
     let mut arrays = Arrays::new(store, &entries, sparse);
     let mut left: BTreeSet<String> = zarr::names(&entries).into_iter().collect();
     for (name, kind) in leaves(&tree["tree_metadata"]) {
-        left.remove(&name);
+        let is_array =
+            left.remove(&name) || ["jax.Array", "np.ndarray", "scalar"].contains(&kind.as_str());
         let ours = format!("{prefix}{name}");
-        let value = match kind.as_str() {
-            "None" => Value::Null,
-            "Dict" => json!({}),
-            "List" => json!([]),
-            "Tuple" => json!({"$tuple": []}),
-            "string" => strings[&name].clone(),
-            "scalar" | "jax.Array" | "np.ndarray" => {
-                let tensor = arrays.tensor(&name, model)?;
-                let number = match kind == "scalar" {
-                    true => scalar::number(store, model, &tensor)?,
-                    false => None,
-                };
-                match number {
-                    Some(number) => number,
-                    None => {
-                        model.tensors.insert(ours, tensor);
-                        continue;
-                    }
-                }
-            }
-            other => plain::opaque(other),
+        if !is_array {
+            model.values.insert(ours, value(&name, &kind, &strings));
+            continue;
+        }
+        let tensor = arrays.tensor(&name, model)?;
+        let number = match kind == "scalar" {
+            true => scalar::number(store, model, &tensor)?,
+            false => None,
         };
-        model.values.insert(ours, value);
+        match number {
+            Some(number) => drop(model.values.insert(ours, number)),
+            None => drop(model.tensors.insert(ours, tensor)),
+        }
     }
     for name in left {
         let tensor = arrays.tensor(&name, model)?;
         model.tensors.insert(format!("{prefix}{name}"), tensor);
     }
     Ok(())
+}
+
+/// A leaf that is no array.
+fn value(name: &str, kind: &str, strings: &Value) -> Value {
+    match kind {
+        "None" => Value::Null,
+        "Dict" => json!({}),
+        "List" => json!([]),
+        "Tuple" => json!({"$tuple": []}),
+        "string" => strings[name].clone(),
+        other => plain::opaque(other),
+    }
 }
 
 /// The name and kind of every leaf of a state.

@@ -1,7 +1,7 @@
 //! Reads whole tensors of a model, for tests.
 
+use crate::Error;
 use crate::model::{Encoding, Model};
-use crate::{Chunks, Error};
 use cairn_store::{Local, Store};
 use cairn_tensor::{Runs, Strided};
 
@@ -13,13 +13,12 @@ pub(crate) fn fixture(name: &str) -> Local {
 /// The bytes of a tensor in row-major order, read piece by piece. No element may be read twice, or not at all.
 pub(crate) fn bytes(store: &dyn Store, model: &Model, name: &str) -> Result<Vec<u8>, Error> {
     let tensor = model.find(name).unwrap_or_else(|| panic!("no `{name}`"));
-    let (dtype, chunks) = (tensor.dtype, Chunks::default());
+    let dtype = tensor.dtype;
     let whole = Strided::contiguous(&tensor.shape);
     let mut all = vec![0; dtype.bits() / 8 * tensor.shape.iter().product::<usize>()];
     let mut elements = 0;
     for at in &tensor.pieces {
         elements += at.piece.element_count();
-        let reader = chunks.open(store, &model.files[at.file], at.file)?;
         for part in at.piece.boxes() {
             let strides = match &at.encoding {
                 Encoding::Strided(strides) => strides.clone(),
@@ -30,7 +29,7 @@ pub(crate) fn bytes(store: &dyn Store, model: &Model, name: &str) -> Result<Vec<
                 ..part.local
             };
             let mut stored = vec![0; from.end().unwrap() * dtype.bits() / 8];
-            reader.read_at(at.offset, &mut stored)?;
+            model.files[at.file].read_at(store, at.offset, &mut stored)?;
             let to = whole
                 .region(&part.region.offset, &part.region.extent)
                 .unwrap();

@@ -87,13 +87,20 @@ impl<'a> Arrays<'a> {
     }
 
     fn describe(&self, name: &str) -> Result<Array, Error> {
-        for file in DESCRIPTIONS {
-            if let Some(place) = self.entries.places.get(&format!("{name}/{file}")) {
-                let bytes = place.read(self.store, MAX_DESCRIPTION_BYTES)?;
-                return Array::parse(&format!("{name}/{file}"), &bytes);
-            }
-        }
-        Err(Error::damaged(name, "the array is not there"))
+        let place = self.description(name);
+        let place = place.ok_or_else(|| Error::damaged(name, "the array is not there"))?;
+        Array::parse(name, &place.read(self.store, MAX_DESCRIPTION_BYTES)?)
+    }
+
+    fn description(&self, name: &str) -> Option<&Place> {
+        let mut files = DESCRIPTIONS.iter();
+        files.find_map(|file| self.entries.places.get(&format!("{name}/{file}")))
+    }
+
+    /// The object that describes an array.
+    fn description_key(&self, name: &str) -> String {
+        let place = self.description(name);
+        place.map_or_else(|| name.to_string(), |place| place.key().to_string())
     }
 
     /// All chunks of the grid, of which those that are not stored are zero.
@@ -193,7 +200,7 @@ impl<'a> Arrays<'a> {
             (Codec::Zstd, Some(Place::Object(key, range))) => (key, Form::Zstd(range)),
             (Codec::Plain, Some(Place::Held(key, bytes))) => (key, Form::Held(bytes)),
             (Codec::Zstd, Some(Place::Held(key, bytes))) => (key, Form::HeldZstd(bytes)),
-            (_, None) => (name.to_string(), Form::Zeros),
+            (_, None) => (self.description_key(name), Form::Zeros),
         };
         model.files.push(DataFile {
             key,

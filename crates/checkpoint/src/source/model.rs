@@ -22,10 +22,11 @@ pub struct ModelSource {
 impl ModelSource {
     /// A model that lies in `store`.
     pub fn new(store: Arc<dyn Store>, model: Model) -> Self {
+        let chunks = Chunks::new(&model);
         Self {
             store,
             model,
-            chunks: Chunks::default(),
+            chunks,
         }
     }
 
@@ -41,7 +42,7 @@ impl ModelSource {
 
     fn reader(&self, file: usize) -> Result<Box<dyn ObjectReader>, Error> {
         let data = &self.model.files[file];
-        let opened = self.chunks.open(self.store.as_ref(), data, file);
+        let opened = self.chunks.open(&self.store, data, file);
         opened.doing(|| format!("open `{}`", data.key))
     }
 

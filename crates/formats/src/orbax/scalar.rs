@@ -1,7 +1,7 @@
 //! Arrays without dims that were numbers of Python.
 
 use crate::model::{Model, Tensor};
-use crate::{Chunks, Error, plain};
+use crate::{Error, plain};
 use cairn_store::Store;
 use cairn_tensor::DType;
 use serde_json::{Value, json};
@@ -18,10 +18,9 @@ pub(super) fn number(
     if !tensor.shape.is_empty() {
         return Ok(None);
     }
-    let reader = Chunks::default().open(store, &model.files[at.file], at.file)?;
     let mut bytes = [0; 8];
     let len = tensor.dtype.bits() / 8;
-    reader.read_at(at.offset, &mut bytes[..len.min(8)])?;
+    model.files[at.file].read_at(store, at.offset, &mut bytes[..len.min(8)])?;
     Ok(match tensor.dtype {
         DType::Bool => Some(json!(bytes[0] != 0)),
         DType::I64 => Some(json!(i64::from_le_bytes(bytes))),
