@@ -11,10 +11,11 @@ use crate::printer::Printer;
 use crate::units::size;
 use cairn::checkpoint::statistics::{ScanOptions, compare};
 use cairn::checkpoint::{Kept, SharedSource, Source};
-use cairn::tensor::{Difference, Tolerance, element_count};
+use cairn::tensor::{DType, Difference, Tolerance};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 use structure::{Changed, ChangedValue, Lonely, Renamed, Structure};
 
@@ -94,7 +95,7 @@ fn side(path: &str, printer: &Printer) -> Result<Side, Error> {
     let opened = open(path, printer)?;
     Ok(Side {
         values: opened.values().clone(),
-        source: std::sync::Arc::new(Kept::new(opened.into_source())),
+        source: Arc::new(Kept::new(opened.into_source())),
     })
 }
 
@@ -135,8 +136,10 @@ fn measure(
 
 impl Differing {
     fn new(source: &dyn Source, name: &str, difference: &Difference) -> Option<Self> {
-        let shape = source.find(name)?.shape;
-        let worst = difference.worst.filter(|_| element_count(&shape).is_some());
+        let tensor = source.find(name)?;
+        // Both parts of a complex element count, and both lie in the same place.
+        let parts = if tensor.dtype == DType::C64 { 2 } else { 1 };
+        let worst = difference.worst.map(|flat| flat / parts);
         Some(Self {
             name: name.to_string(),
             elements: difference.elements,
@@ -145,7 +148,7 @@ impl Differing {
             max_absolute: difference.max_absolute,
             max_relative: difference.max_relative,
             cosine: difference.cosine(),
-            worst: worst.map(|flat| place(flat, &shape)),
+            worst: worst.map(|flat| place(flat, &tensor.shape)),
         })
     }
 
@@ -158,10 +161,9 @@ impl Differing {
     }
 }
 
-/// The index of the element at place `flat` in row-major order; the two parts of a complex element share one.
+/// The index of the element at place `flat` in row-major order.
 fn place(flat: u64, shape: &[usize]) -> Vec<usize> {
-    let count = element_count(shape).unwrap_or(0).max(1) as u64;
-    let mut rest = if flat >= count { flat / 2 } else { flat };
+    let mut rest = flat;
     let mut index: Vec<usize> = shape
         .iter()
         .rev()
@@ -182,5 +184,17 @@ impl Report {
             && self.changed.is_empty()
             && self.values.is_empty()
             && self.differing.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_in_row_major_order() {
+        assert_eq!(place(0, &[]), [0; 0]);
+        assert_eq!(place(5, &[2, 3]), [1, 2]);
+        assert_eq!(place(7, &[2, 2, 2]), [1, 1, 1]);
     }
 }

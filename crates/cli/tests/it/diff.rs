@@ -160,6 +160,20 @@ fn tolerances_and_types_may_be_let_go() {
 }
 
 #[test]
+fn the_parts_of_complex_elements_are_compared_one_by_one() {
+    let place = Place::empty();
+    let save = |name, values: &[f32]| {
+        place.safetensors(name, &[("c", "C64", &[3], floats(values))]);
+    };
+    save("a.safetensors", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    save("b.safetensors", &[1.0, 2.0, 3.0, 4.5, 5.0, 6.0]);
+    let output = place.output(&["diff", "a.safetensors", "b.safetensors", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["differing"][0]["differing_elements"], 1);
+    assert_eq!(report["differing"][0]["worst"], json!([1]));
+}
+
+#[test]
 fn tied_tensors_are_compared_once() {
     let place = Place::with_run();
     let report = place.json(&["diff", "run", "run"]);

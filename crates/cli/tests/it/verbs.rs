@@ -28,7 +28,7 @@ const LINES: &[&str] = &[
 ];
 
 /// Verbs whose lines stand elsewhere: they need more than this place has.
-const ELSEWHERE: &[&str] = &["help", "merge"];
+const ELSEWHERE: &[&str] = &["help", "edit", "merge"];
 
 fn place() -> Place {
     let place = Place::with_model();
