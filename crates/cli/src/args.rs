@@ -46,7 +46,9 @@ Examples:
   cairn inspect runs/7b                     what the newest checkpoint contains
   cairn ls runs/7b                          every step, and whether it is whole
   cairn verify runs/7b --read-data=10%      check a tenth of all bytes
-  cairn cat runs/7b 'lm_head.weight[0, :8]' a few values, reading only their bytes";
+  cairn cat runs/7b 'lm_head.weight[0, :8]' a few values, reading only their bytes
+  cairn stats runs/7b --hist                what all values are like
+  cairn diff runs/7b:11000 runs/7b:12000    what changed from one step to another";
 
 /// Inspects, checks and rearranges the checkpoints of large models.
 #[derive(Debug, Parser)]

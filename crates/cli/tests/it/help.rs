@@ -60,6 +60,8 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       cairn ls runs/7b                          every step, and whether it is whole
       cairn verify runs/7b --read-data=10%      check a tenth of all bytes
       cairn cat runs/7b 'lm_head.weight[0, :8]' a few values, reading only their bytes
+      cairn stats runs/7b --hist                what all values are like
+      cairn diff runs/7b:11000 runs/7b:12000    what changed from one step to another
     ----- stderr
     ");
 }
