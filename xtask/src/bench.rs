@@ -7,7 +7,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
-use crate::workspace::{Workspace, files};
+use crate::workspace::{Workspace, files, output};
 use crate::{Result, package, venv};
 use machine::Machine;
 use measurement::Measurement;
@@ -21,6 +21,7 @@ usage: cargo xtask bench [OPTIONS]
   --ranks N         processes that hold it (default 4)
   --directory DIR   where checkpoints are written (default target/bench); name the disk to measure
   --machine NAME    name of the result folder (default: the processor)
+  --merge           measure merging instead, against mergekit: GIGABYTES is the size of all models together
   --python          measure the Python package instead: every script of bindings/python/bench
 ";
 
@@ -30,17 +31,23 @@ const PEERS_FOLDER: &str = "python/bench";
 /// The scripts that do the work with other tools; each prints one JSON line per phase.
 const PEERS: [&str; 2] = ["torch_dcp.py", "safetensors_files.py"];
 
+/// The script that merges with Cairn and with mergekit.
+const MERGE: &str = "merge.py";
+
 /// Where the scripts that measure the Python package lie, and the module they share.
 const PACKAGE_FOLDER: &str = "bindings/python/bench";
 const PACKAGE_HARNESS: &str = "harness.py";
 
 /// Phases that do the same work: ours, and a peer's.
-const RIVALS: [(&str, &str, &str); 5] = [
+const RIVALS: [(&str, &str, &str); 8] = [
     ("durable save, 4 processes", "torch DCP", "save"),
     ("load, same layout, 4 processes", "torch DCP", "load"),
     ("load, dim 0 to dim 1", "torch DCP", "load, resharded"),
     ("durable save, 4 processes", "safetensors", "save, fsync"),
     ("load, same layout", "safetensors", "load"),
+    ("merge, linear", "mergekit", "merge, linear"),
+    ("merge, ties", "mergekit", "merge, ties"),
+    ("merge, dare_linear", "mergekit", "merge, dare_linear"),
 ];
 
 /// What to measure, and where.
@@ -49,6 +56,7 @@ struct Options {
     ranks: usize,
     directory: PathBuf,
     machine: Option<String>,
+    merge: bool,
     python: bool,
 }
 
@@ -59,6 +67,7 @@ impl Options {
             ranks: 4,
             directory: workspace.target.join("bench"),
             machine: None,
+            merge: false,
             python: false,
         };
         let mut arguments = arguments.iter();
@@ -72,6 +81,7 @@ impl Options {
                 "--ranks" => options.ranks = value()?.parse()?,
                 "--directory" => options.directory = std::path::absolute(value()?)?,
                 "--machine" => options.machine = Some(value()?.to_owned()),
+                "--merge" => options.merge = true,
                 "--python" => options.python = true,
                 _ => return Err(format!("cannot read `{name}`\n\n{USAGE}").into()),
             }
@@ -88,7 +98,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
     }
     let options = Options::parse(workspace, arguments)?;
     std::fs::create_dir_all(&options.directory)?;
-    let mut measurements = match options.python {
+    let mut measurements = match options.python || options.merge {
         true => Vec::new(),
         false => engine(workspace, &options)?,
     };
@@ -123,6 +133,10 @@ fn engine(workspace: &Workspace, options: &Options) -> Result<Vec<Measurement>> 
 /// The scripts to run: the engine's peers, or those of the freshly installed package, which bring their own.
 fn scripts(workspace: &Workspace, python: &Path, options: &Options) -> Result<Vec<PathBuf>> {
     let peers = workspace.root.join(PEERS_FOLDER);
+    if options.merge {
+        output(workspace.cargo(&["build", "--release", "--package", "cairn-cli"]))?;
+        return Ok(vec![peers.join(MERGE)]);
+    }
     if !options.python {
         return Ok(PEERS.map(|name| peers.join(name)).to_vec());
     }
@@ -146,7 +160,8 @@ fn measure(
         .arg(script)
         .arg(&options.directory)
         .arg(options.gigabytes.to_string())
-        .arg(options.ranks.to_string());
+        .arg(options.ranks.to_string())
+        .env("CAIRN_BIN", workspace.target.join("release/cairn"));
     Measurement::collect(command)
 }
 
