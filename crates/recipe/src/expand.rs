@@ -134,7 +134,9 @@ impl Expander<'_> {
             ),
         };
         let found = self.ids_of(name, side);
-        if found.is_empty() && !statement.is_optional() {
+        // Without targets there is none that could keep the model's own value.
+        let nobody = side == Side::Made && self.names.targets.is_none();
+        if found.is_empty() && !nobody && !statement.is_optional() {
             return Err((self.no_match(&name.pattern, side), statement.part_of(name)));
         }
         Ok(found)

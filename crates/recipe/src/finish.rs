@@ -95,7 +95,9 @@ impl Finisher<'_> {
                     || self.running.made.contains_key(name)
                     || self.running.inputs.contains_key(name)
             };
-            match split(name, known) {
+            // What a statement made by this very name is no state: `x.w[0:2]` is `x.w_0` and `x.w_1`.
+            let made = self.running.made.contains_key(name.as_str());
+            match split(name, known).filter(|_| !made) {
                 Some((parameter, style)) => {
                     wanted.insert(parameter.clone());
                     states.entry(style).or_default().push((name, parameter));

@@ -96,7 +96,6 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "x.$LAYER_ID_OFFSET",
     ),
     ("z.* -> c, axis=0", "placeholder", "z.*"),
-    ("_ -> z.$LAYER_ID", "placeholder", "z.$LAYER_ID"),
     ("a, b -> c, axis=2", "shape", "axis=2"),
     ("a, b -> c, axis=-3", "shape", "axis=-3"),
     ("a, narrow -> c, axis=0", "shape", "axis=0"),

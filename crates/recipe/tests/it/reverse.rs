@@ -116,3 +116,16 @@ fn fused_layouts_of_shards_are_read_as_their_source_holds_them() {
         .collect();
     assert_eq!(starts, [2, 6]);
 }
+
+#[test]
+fn nothing_is_kept_where_nobody_asks_for_it() {
+    let sources = tensors(&[("b", DType::F32, &[2])]);
+    let made = back("a -> b\nrope.$LAYER_ID -> _\nx -> _", &sources, None).unwrap();
+    assert_eq!(made, [("a".into(), vec![2])]);
+    let targets = tensors(&[("a", DType::F32, &[2])]);
+    let error = back("a -> b\nrope.$LAYER_ID -> _", &sources, Some(&targets)).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.hint().unwrap().contains("targets")),
+        ("placeholder", true)
+    );
+}

@@ -168,3 +168,18 @@ fn a_statement_about_state_is_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn what_a_statement_makes_by_that_name_is_no_state() {
+    let targets = tensors(&[("x.w_0", DType::F32, &[2]), ("x.w_1", DType::F32, &[2])]);
+    let made = run(
+        "a -> x.w[0:2], axis=0",
+        &tensors(&[("a", DType::F32, &[4])]),
+        Some(&targets),
+    )
+    .unwrap();
+    assert_eq!(
+        (sources_of(&made["x.w_0"]), sources_of(&made["x.w_1"])),
+        (vec!["a"], vec!["a"])
+    );
+}
