@@ -88,8 +88,13 @@ pub fn open_step(store: &dyn Store, folder: &str) -> Result<Model, Error> {
         partitions.push(Partition::read(store, file, &mut model)?);
     }
     let place = join(folder, &format!("*{OPTIM_STATES}"));
-    // Without ZeRO the file with the model holds everything.
     let layouts = match partitions.is_empty() {
+        // From stage 3 on the files with the model have none of its elements.
+        true if names.iter().any(|name| name.starts_with("zero_pp_rank_")) => {
+            let reason = "no rank wrote its part".into();
+            return Err(Error::Unfinished { place, reason });
+        }
+        // Without ZeRO the file with the model holds everything.
         true => Vec::new(),
         false => Layout::all(&place, &states, &partitions)?,
     };

@@ -113,6 +113,22 @@ fn a_step_without_the_part_of_a_rank_is_unfinished() {
 }
 
 #[test]
+fn without_any_part_there_are_the_stored_weights_or_nothing() {
+    for (name, is_whole) in [("zero1", true), ("zero3", false)] {
+        let store = copy(name);
+        for rank in 0..2 {
+            let file = format!("bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt");
+            store.delete(&format!("global_step3/{file}")).unwrap();
+        }
+        let opened = open(&store);
+        assert_eq!(opened.is_ok(), is_whole, "{name}");
+        if let Ok(model) = opened {
+            assert_eq!(model.tensors["embed"].dtype, DType::Bf16);
+        }
+    }
+}
+
+#[test]
 fn ranks_of_other_kinds_are_refused_by_name() {
     let store = copy("zero1");
     let name = "global_step3/mp_rank_01_model_states.pt";
