@@ -34,7 +34,7 @@ pub(crate) enum Error {
     #[error("there is no folder to write to")]
     NoTarget,
     #[error("{}", traced(.0))]
-    Recipe(#[from] recipe::Error),
+    Recipe(recipe::Error),
     #[error(transparent)]
     Library(recipe::library::LibraryError),
     #[error(transparent)]
@@ -103,6 +103,13 @@ pub(crate) enum Error {
     /// The reader of our output went away; not a failure.
     #[error("stdout is closed")]
     ClosedPipe,
+}
+
+// No cause of itself: its message says it all.
+impl From<recipe::Error> for Error {
+    fn from(error: recipe::Error) -> Self {
+        Error::Recipe(error)
+    }
 }
 
 impl From<recipe::library::LibraryError> for Error {

@@ -31,9 +31,10 @@ Exit code 1: the recipe is wrong, or does not fit the tensors.
 Examples:
   cairn recipe explain fuse.recipe --sources hf-model
   cairn recipe explain fuse.recipe --sources runs/7b --targets hf-model --reverse
+  cairn recipe explain llama/hf-to-megatron --sources hf-model
   cairn recipe explain program.json --json")]
 pub(crate) struct RecipeExplain {
-    /// The recipe: a text or JSON file
+    /// The recipe: a text or JSON file, or the name of one that ships with Cairn
     pub(crate) program: String,
     /// A checkpoint or model whose tensors are the sources
     #[arg(long, value_name = "PATH")]
@@ -41,6 +42,9 @@ pub(crate) struct RecipeExplain {
     /// A checkpoint or model whose names, shapes and types are wanted
     #[arg(long, value_name = "PATH")]
     pub(crate) targets: Option<String>,
+    /// A value that the recipe asks for, in the place of what the model's config.json says; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::transform::parse_setting)]
+    pub(crate) set: Vec<(String, String)>,
     /// Run it from right to left
     #[arg(long)]
     pub(crate) reverse: bool,

@@ -2,18 +2,16 @@
 
 mod shipped;
 
+use super::transform::read;
 use crate::args::{Recipe, RecipeExplain};
 use crate::error::{Error, Exit};
-use crate::open::open;
+use crate::open::{Opened, open};
 use crate::printer::Printer;
 use crate::table::{Paint, Style, Table, cell};
-use cairn::checkpoint::{Source, split_path};
-use cairn::recipe::{
-    Compiled, Error as RecipeError, Piece, Program, Target, Tensor, Tensors, json,
-};
+use cairn::checkpoint::{recipe_settings, recipe_tensors};
+use cairn::recipe::library::{Settings, depends_on_shards};
+use cairn::recipe::{Compiled, Piece, Target, json};
 use cairn::sharding::Region;
-use cairn::store;
-use std::collections::BTreeSet;
 
 /// The most targets that are shown as text.
 const MAX_TARGETS: usize = 1000;
@@ -29,10 +27,7 @@ pub(crate) fn run(args: &Recipe, printer: &Printer) -> Result<Exit, Error> {
 }
 
 fn explain(args: &RecipeExplain, printer: &Printer) -> Result<Exit, Error> {
-    let text = read(&args.program)?;
-    let sources = tensors(args.sources.as_deref(), printer)?;
-    let targets = tensors(args.targets.as_deref(), printer)?;
-    match compile(&text, sources, targets, args.reverse) {
+    match compile(args, printer) {
         Ok(compiled) => {
             if !printer.is_json() {
                 compiled.warnings.iter().for_each(|text| printer.warn(text));
@@ -41,68 +36,40 @@ fn explain(args: &RecipeExplain, printer: &Printer) -> Result<Exit, Error> {
             printer.report(&json::compiled(&compiled), || text_of(&compiled, paint))?;
             Ok(Exit::Done)
         }
-        Err(error) if printer.is_json() => {
+        Err(Error::Recipe(error)) if printer.is_json() => {
             printer.report(&json::error(&error), String::new)?;
             Ok(Exit::Differs)
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
-fn read(path: &str) -> Result<String, Error> {
-    let (folder, name) = split_path(path);
-    let bytes = store::open(&folder)?.get(&name)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Compiles a recipe, a text or JSON. Tensors of models on disk go before those in the JSON.
-fn compile(
-    text: &str,
-    sources: Option<Tensors>,
-    targets: Option<Tensors>,
-    reverse: bool,
-) -> Result<Compiled, RecipeError> {
-    let (mut program, described) = match text.trim_start().starts_with('{') {
-        true => {
-            let request = json::Request::parse(text)?;
-            let program = request.program()?;
-            (program, Some((request.sources()?, request.targets()?)))
-        }
-        false => (Program::parse(text)?, None),
+/// Compiles a recipe. Tensors of models on disk go before those that its JSON describes.
+fn compile(args: &RecipeExplain, printer: &Printer) -> Result<Compiled, Error> {
+    let opened = |path: &Option<String>| path.as_ref().map(|path| open(path, printer)).transpose();
+    let (sources, targets) = (opened(&args.sources)?, opened(&args.targets)?);
+    let mut settings = match &sources {
+        Some(opened) => recipe_settings(opened.source())?,
+        None => Settings::default(),
     };
-    if reverse {
-        program = program.reversed();
+    for (name, value) in &args.set {
+        settings.set(name, value);
     }
-    let (its_sources, its_targets) = described.unwrap_or_default();
-    let targets = targets.or(its_targets);
-    program.compile(&sources.unwrap_or(its_sources), targets.as_ref())
-}
-
-/// The tensors of the checkpoint or model at a path.
-fn tensors(path: Option<&str>, printer: &Printer) -> Result<Option<Tensors>, Error> {
-    let Some(path) = path else { return Ok(None) };
-    let opened = open(path, printer)?;
-    let source = opened.source();
-    let mut tensors = Tensors::new();
-    for name in source.names() {
-        if let Some(found) = source.find(name) {
-            let tensor = Tensor {
-                dtype: found.dtype,
-                shards: shards(source, name, &found.shape)?,
-                shape: found.shape,
-            };
-            tensors.insert(name.to_owned(), tensor);
+    let (text, program) = read(&args.program, args.reverse, &settings)?;
+    let described = match text.trim_start().starts_with('{') {
+        true => {
+            let request = json::Request::parse(&text)?;
+            (request.sources()?, request.targets()?)
         }
-    }
-    Ok(Some(tensors))
-}
-
-/// How many different places the stored pieces of a tensor begin at.
-fn shards(source: &dyn Source, name: &str, shape: &[usize]) -> Result<usize, Error> {
-    let pieces = source.pieces(name, &Region::whole(shape))?;
-    let starts = pieces.iter().flat_map(|piece| piece.piece.boxes());
-    let starts: BTreeSet<Vec<usize>> = starts.map(|found| found.region.offset).collect();
-    Ok(starts.len().max(1))
+        false => Default::default(),
+    };
+    let shards = depends_on_shards(&text);
+    let tensors = |opened: Option<Opened>| {
+        let tensors = opened.map(|opened| recipe_tensors(opened.source(), shards));
+        tensors.transpose()
+    };
+    let targets = tensors(targets)?.or(described.1);
+    Ok(program.compile(&tensors(sources)?.unwrap_or(described.0), targets.as_ref())?)
 }
 
 fn text_of(compiled: &Compiled, paint: Paint) -> String {

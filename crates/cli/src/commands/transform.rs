@@ -43,8 +43,12 @@ pub(crate) fn transformed(args: &Args, source: SharedSource) -> Result<Made, Err
     })
 }
 
-/// The text of a recipe, and the program it comes to.
-fn read(name: &str, reverse: bool, settings: &Settings) -> Result<(String, Program), Error> {
+/// The text of a recipe (of one that ships with Cairn, its name), and the program it comes to.
+pub(crate) fn read(
+    name: &str,
+    reverse: bool,
+    settings: &Settings,
+) -> Result<(String, Program), Error> {
     let (folder, file) = split_path(name);
     let found = match store::open(&folder) {
         Ok(folder) => folder.get(&file),
