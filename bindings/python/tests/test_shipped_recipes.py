@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ def converted(source: Path, target: Path, recipe: Any) -> dict[str, Any]:
 ROUTES = [(family, "megatron", {}) for family in CONFIGS]
 ROUTES += [(family, "paddle", {}) for family in CONFIGS]
 ROUTES += [(family, "paddle", {"fuse_attention_qkv": True, "fuse_attention_ffn": True}) for family in ("llama", "qwen2", "qwen3_moe")]
+ROUTES += [(family, "megatron", {"stacked_layers": True}) for family in ("llama", "qwen2", "qwen3", "gpt2", "ernie4_5")]
 ROUTES += [("llama", "megatron", {"vocab_multiple": 64}), ("gpt2", "megatron", {"vocab_multiple": 64})]
 
 
@@ -97,10 +99,12 @@ def megatron_on_the_host() -> Iterator[None]:
     pytest.importorskip("megatron.core")
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+    from megatron.core.transformer.moe import moe_utils
 
     patch = pytest.MonkeyPatch()
     patch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
     patch.setattr(CudaRNGStatesTracker, "fork", lambda self, name=None: contextlib.nullcontext())
+    patch.setattr(moe_utils, "te_general_gemm", None, raising=False)
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}.items():
         patch.setitem(os.environ, name, value)
     store = torch.distributed.HashStore()
@@ -138,34 +142,55 @@ def megatron_model(config: Any, **more: Any) -> Any:
         apply_rope_fusion=False,
         **more,
     )
-    spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=more.get("qk_layernorm", False))
+    experts = more.get("num_moe_experts")
+    qk_layernorm = more.get("qk_layernorm", False)
+    spec = get_gpt_layer_local_spec(
+        num_experts=experts, moe_grouped_gemm=False, normalization="RMSNorm", qk_layernorm=qk_layernorm
+    )
     return GPTModel(
         settings,
         spec,
         vocab_size=config.vocab_size,
         max_sequence_length=config.max_position_embeddings,
         position_embedding_type="rope",
-        rotary_base=10000,
+        rotary_base=int(config.rope_parameters["rope_theta"]),
         share_embeddings_and_output_weights=config.tie_word_embeddings,
     ).eval()
 
 
-#: Norms that Megatron's plain layers keep apart and its fused ones, and its checkpoints, do not.
+#: What Megatron's plain layers keep apart and its fused ones, and its checkpoints, do not: norms, and experts.
 APART = {
-    "self_attention.linear_qkv.layer_norm_": "input_layernorm.",
-    "mlp.linear_fc1.layer_norm_": "pre_mlp_layernorm.",
+    r"self_attention\.linear_qkv\.layer_norm_": "input_layernorm.",
+    r"mlp\.linear_fc1\.layer_norm_": "pre_mlp_layernorm.",
+    r"mlp\.experts\.linear_fc(\d)\.weight(\d+)": r"mlp.experts.local_experts.\2.linear_fc\1.weight",
+}
+EXPERTS_THERE = {
+    "num_moe_experts": 4,
+    "moe_router_topk": 2,
+    "moe_router_load_balancing_type": "none",
+    "moe_token_dispatcher_type": "allgather",
 }
 
 
 @pytest.mark.parametrize(
     ("family", "more"),
-    [("llama", {}), ("qwen2", {"add_qkv_bias": True}), ("qwen3", {"qk_layernorm": True, "kv_channels": 8})],
+    [
+        ("llama", {}),
+        ("qwen2", {"add_qkv_bias": True}),
+        ("qwen3", {"qk_layernorm": True, "kv_channels": 8}),
+        ("mixtral", EXPERTS_THERE | {"moe_ffn_hidden_size": 48}),
+        (
+            "qwen3_moe",
+            EXPERTS_THERE
+            | {"moe_ffn_hidden_size": 16, "moe_router_pre_softmax": True, "qk_layernorm": True, "kv_channels": 8},
+        ),
+    ],
 )
 def test_megatron_computes_what_hugging_face_does(family: str, more: dict[str, Any], tmp_path: Path) -> None:
     model = saved(family, tmp_path / "hf")
     there = converted(tmp_path / "hf", tmp_path / "there", f"{family}/hf-to-megatron")
     for checkpoint, plain in APART.items():
-        there = {name.replace(checkpoint, plain): value for name, value in there.items()}
+        there = {re.sub(checkpoint, plain, name): value for name, value in there.items()}
     ids = torch.arange(12)[None] * 5 % 60
     with megatron_on_the_host(), torch.no_grad():
         other = megatron_model(model.config, **more)
