@@ -119,6 +119,8 @@ pub use state::{MAX_NAME_BYTES, Outline, State};
 pub use survey::{StepState, survey};
 pub use target::{Target, Wanted};
 pub use timeline::Timeline;
-pub use transform::{Transformed, recast, recipe_settings, recipe_tensors};
+pub use transform::{
+    MAX_TRANSFORM_BUFFER_BYTES, Transformed, recast, recipe_settings, recipe_tensors,
+};
 pub use verify::{Unfinished, VerifyReport, finish, unfinished, verify};
 pub use world::World;

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use evaluate::MAX_TRANSFORM_BUFFER_BYTES;
 pub use known::{recipe_settings, recipe_tensors};
 pub use recast::recast;
 

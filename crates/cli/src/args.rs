@@ -19,7 +19,7 @@ pub(crate) use edit::Edit;
 pub(crate) use ema::{Ema, EmaStart};
 pub(crate) use merge::Merge;
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
-pub(crate) use recipe::{Recipe, RecipeExplain, RecipeShow};
+pub(crate) use recipe::{Recipe, RecipeExplain};
 pub(crate) use report::Report;
 pub(crate) use stats::{Bars, Stats};
 pub(crate) use transform::Transform;

@@ -15,8 +15,11 @@ use std::ops::Range;
 /// So many elements of any type fill whole bytes.
 const WHOLE_BYTES: usize = 4;
 
-/// The most elements that scales are worked out of at once.
-const MAX_SCALED_ELEMENTS: usize = 4 << 20;
+/// The most elements that are worked out at once, or that scales are worked out of.
+const MAX_ELEMENTS: usize = 4 << 20;
+
+/// The most memory that working out the elements of tensors takes: each of a load's threads holds a few copies of them as `f32`.
+pub const MAX_TRANSFORM_BUFFER_BYTES: usize = 4 * 4 * 4 * MAX_ELEMENTS;
 
 /// An expression, the tensors it is of, and what messages call it.
 #[derive(Clone, Copy)]
@@ -34,12 +37,15 @@ impl Evaluation<'_> {
         elements: Range<usize>,
         bytes: &mut [u8],
     ) -> Result<(), Error> {
-        let piece = Piece {
-            region: Region::whole(&self.of.stages[steps].shape),
-            flat: Some(elements),
-        };
-        let worked_out = self.elements(steps, &piece)?;
-        bytes.copy_from_slice(&worked_out);
+        let stage = &self.of.stages[steps];
+        let rooms = bytes.chunks_mut(MAX_ELEMENTS * stage.dtype.bits() / 8);
+        for (first, room) in elements.clone().step_by(MAX_ELEMENTS).zip(rooms) {
+            let piece = Piece {
+                region: Region::whole(&stage.shape),
+                flat: Some(first..elements.end.min(first + MAX_ELEMENTS)),
+            };
+            room.copy_from_slice(&self.elements(steps, &piece)?);
+        }
         Ok(())
     }
 
@@ -179,7 +185,7 @@ impl Evaluation<'_> {
             .collect();
         let behind = Region { offset, extent };
         let dim = region.extent.iter().position(|extent| *extent > 1);
-        if let Some(dim) = dim.filter(|_| behind.element_count() > MAX_SCALED_ELEMENTS) {
+        if let Some(dim) = dim.filter(|_| behind.element_count() > MAX_ELEMENTS) {
             // Rows of scales lie one after another, and what is outside of them is a single one.
             let half = region.extent[dim] / 2;
             let (start, end) = (region.offset[dim], region.end(dim));

@@ -444,6 +444,30 @@ fn a_cast_reads_only_what_it_needs() {
 }
 
 #[test]
+fn a_long_tensor_is_worked_out_in_parts() {
+    // More elements in one read than are worked out at once, and an odd number of them.
+    let count = 5_000_003;
+    let (model, base) = saved(one("a", spec("tp=1", &format!("i8[{count}]"))));
+    let part = from(
+        &format!("0:{count}"),
+        boxed("a", &format!("0:{count}")),
+        vec![Step::Cast(DType::U8)],
+    );
+    let compiled = compiled([("a".into(), target(DType::U8, &[count], vec![part]))]);
+    let made = Transformed::new(base, &compiled).unwrap();
+    let mut expected = vec![0; count];
+    cast(
+        DType::I8,
+        DType::U8,
+        &model.whole["a"],
+        &mut expected,
+        Overflow::Native,
+    )
+    .unwrap();
+    assert!(whole_of(&made, "a") == expected);
+}
+
+#[test]
 fn integers_and_scaled_floats_are_not_recast_and_names_can_be_left_out() {
     let texts = [
         ("a", "f32[4]"),

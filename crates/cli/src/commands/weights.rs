@@ -6,7 +6,8 @@ use crate::error::Error;
 use crate::open::Opened;
 use cairn::checkpoint::ema::{MAX_COMPUTED_BUFFER_BYTES, averaged, is_stored_average};
 use cairn::checkpoint::{
-    Checkpoint, Chosen, MAX_LOAD_BUFFER_BYTES, Pattern, SharedSource, Source, recast,
+    Checkpoint, Chosen, MAX_LOAD_BUFFER_BYTES, MAX_TRANSFORM_BUFFER_BYTES, Pattern, SharedSource,
+    Source, recast,
 };
 use cairn::tensor::element_count;
 use serde_json::Value;
@@ -90,6 +91,7 @@ impl Weights {
             tracing::warn!("{warning}");
         }
         self.identity.push_str(&made.identity);
+        self.buffer_bytes += MAX_TRANSFORM_BUFFER_BYTES as u64;
         self.source = made.source;
         Ok(())
     }
