@@ -87,7 +87,15 @@ impl Arithmetic for Brain {
 
     #[inline(always)]
     fn round(value: f32) -> f32 {
-        f32::from_bits(u32::from(brain_bits(value)) << 16)
+        // No branch, and 32 bits all the way: the loops around it run on vectors.
+        let bits = value.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+        let kept = if value.is_nan() {
+            bits | 0x40_0000
+        } else {
+            rounded
+        };
+        f32::from_bits(kept & 0xffff_0000)
     }
 }
 

@@ -76,9 +76,9 @@ impl Kept {
                 let (least, until) = (*least, *until);
                 for (at, change) in changes.iter_mut().enumerate() {
                     let key = key::<A>(change.abs());
-                    if key < least || (key == least && first + at >= until) {
-                        *change = zero;
-                    }
+                    // Which way it goes cannot be foreseen, so there is no branch.
+                    let stays = (key > least) | ((key == least) & (first + at < until));
+                    *change = if stays { *change } else { zero };
                 }
             }
             Kept::Between(low, high) => clear(&|at, change| {
@@ -88,9 +88,8 @@ impl Kept {
             Kept::Mask(words) => {
                 for (at, change) in changes.iter_mut().enumerate() {
                     let at = first + at;
-                    if words[at / 64] >> (at % 64) & 1 == 0 {
-                        *change = zero;
-                    }
+                    let stays = words[at / 64] >> (at % 64) & 1 == 1;
+                    *change = if stays { *change } else { zero };
                 }
             }
             Kept::Factors(factors) => {

@@ -134,7 +134,6 @@ fn sum_factors<A: Arithmetic>(
         return Ok(vec![None; kept.len()]);
     }
     let state = || (Block::<A>::new(), Vec::new());
-    let sum = |values: &[A::Real]| values.iter().map(|value| value.f64().abs()).sum::<f64>();
     let sums = map(
         operands.threads,
         blocks(operands.elements),
@@ -145,9 +144,9 @@ fn sum_factors<A: Arithmetic>(
             let mut of = |(task, kept): (usize, &Kept)| {
                 values.clear();
                 values.extend(changes::<A>(inputs, operands.has_base, task));
-                let before = sum(values);
+                let before = magnitude::<A>(values);
                 kept.apply::<A>(first, values);
-                (before, sum(values))
+                (before, magnitude::<A>(values))
             };
             Ok(kept.iter().enumerate().map(&mut of).collect::<Vec<_>>())
         },
@@ -159,6 +158,19 @@ fn sum_factors<A: Arithmetic>(
         scales.then(|| A::round(A::of(before) / A::of(after)))
     };
     Ok(kept.iter().enumerate().map(factor).collect())
+}
+
+/// The sum of magnitudes, in eight sums that are added at the end: the order never changes.
+fn magnitude<A: Arithmetic>(values: &[A::Real]) -> f64 {
+    let mut sums = [0.0; 8];
+    let (eights, rest) = values.as_chunks::<8>();
+    for eight in eights {
+        for (sum, value) in sums.iter_mut().zip(eight) {
+            *sum += value.f64().abs();
+        }
+    }
+    let rest: f64 = rest.iter().map(|value| value.f64().abs()).sum();
+    sums.iter().sum::<f64>() + rest
 }
 
 /// What task number `task` changed: the input, or its difference to the base, which is the first input.
@@ -213,38 +225,40 @@ impl<A: Arithmetic> Ready<A> {
     }
 
     /// Writes the sum of the addends on the elected side, divided by their weights if asked.
+    ///
+    /// Signs cannot be foreseen, so nothing branches on them: each loop runs over vectors.
     fn elect(&self, election: Election, addends: &[Vec<A::Real>], out: &mut [A::Real]) {
-        let zero = A::Real::default();
-        let one = A::of(1.0);
-        for (at, out) in out.iter_mut().enumerate() {
-            let mut vote = zero;
-            for addend in addends {
-                let value = addend[at];
-                vote = vote
+        let (zero, one) = (A::Real::default(), A::of(1.0));
+        let sign = |value: A::Real| {
+            let positive = if value > zero { one } else { zero };
+            positive - if value < zero { one } else { zero }
+        };
+        let mut votes = vec![zero; out.len()];
+        for addend in addends {
+            for (vote, value) in votes.iter_mut().zip(addend) {
+                *vote = *vote
                     + match election {
-                        Election::Sum => value,
-                        Election::Count if value > zero => one,
-                        Election::Count if value < zero => -one,
-                        Election::Count => zero,
+                        Election::Sum => *value,
+                        Election::Count => sign(*value),
                     };
             }
-            let positive = vote >= zero;
-            let (mut sum, mut weights) = (zero, zero);
-            for (addend, part) in addends.iter().zip(&self.parts) {
-                let value = addend[at];
-                let agrees = if positive { value > zero } else { value < zero };
-                if agrees {
-                    sum = sum + value;
-                    weights = weights + part.weight;
-                }
+        }
+        out.fill(zero);
+        let mut weights = vec![zero; out.len()];
+        for (addend, part) in addends.iter().zip(&self.parts) {
+            let sums = out.iter_mut().zip(&mut weights);
+            for ((sum, weight), (value, vote)) in sums.zip(addend.iter().zip(&votes)) {
+                let agrees = (*vote >= zero) & (*value > zero) | (*vote < zero) & (*value < zero);
+                *sum = *sum + if agrees { *value } else { zero };
+                *weight = *weight + if agrees { part.weight } else { zero };
             }
-            *out = A::round(sum);
+        }
+        for (sum, weight) in out.iter_mut().zip(weights) {
+            *sum = A::round(*sum);
             if self.normalize {
-                let weights = A::round(weights);
-                *out = match weights == zero {
-                    true => *out,
-                    false => A::round(*out / weights),
-                };
+                let weight = A::round(weight);
+                let divisor = if weight == zero { one } else { weight };
+                *sum = A::round(*sum / divisor);
             }
         }
     }

@@ -272,7 +272,7 @@ impl<'a> Planner<'a> {
         let deepest = found.values().max().copied().unwrap_or(0);
         let deep: Vec<&str> = found
             .iter()
-            .filter(|(_, depth)| **depth == deepest && deepest > 0)
+            .filter(|(_, depth)| **depth > 1 || deepest == 1)
             .map(|(stack, _)| *stack)
             .collect();
         let [stack] = deep.as_slice() else {

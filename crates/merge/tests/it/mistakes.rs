@@ -90,3 +90,19 @@ fn layers_that_are_not_there_are_told() {
     let found = problems(&place, text);
     assert_eq!(found[0], "`$/a` has 2 layers, not the layers 1 to 4");
 }
+
+#[test]
+fn a_model_with_two_stacks_says_which_one_is_sliced() {
+    let place = Place::with_models(2);
+    let mut seeing = tensors(4, 2);
+    for layer in 0..3 {
+        let name = format!("vision.blocks.{layer}.mlp.weight");
+        seeing.insert(name, (vec![1], vec![0.5]));
+    }
+    place.model("seeing", &seeing);
+    let text =
+        "merge_method: passthrough\nslices: [{sources: [{model: $/seeing, layer_range: [0, 2]}]}]";
+    let found = problems(&place, text);
+    let expected = "slices of which layers? There are `model.layers.`, `vision.blocks.`: say it with `modules`";
+    assert_eq!(found, [expected]);
+}
