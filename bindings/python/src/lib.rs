@@ -28,7 +28,7 @@ mod _cairn {
     #[pymodule_export]
     use crate::derived::casts_hold;
     #[pymodule_export]
-    use crate::memory::Memory;
+    use crate::memory::{Memory, Promise};
     #[pymodule_export]
     use crate::outline::Outline;
     #[pymodule_export]

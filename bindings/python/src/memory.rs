@@ -1,4 +1,4 @@
-//! Memory of Python's tensors: borrowed as slices on the host, shared by address on a device.
+//! Memory of Python's tensors: borrowed as slices on the host, shared by address on a device, or promised.
 
 #![allow(
     unsafe_code,
@@ -22,6 +22,47 @@ pub(crate) struct Memory(Vec<Held>);
 enum Held {
     Host(Py<PyArray1<u8>>),
     Device(OnDevice),
+    Promised(cairn::checkpoint::Promise),
+}
+
+/// Memory on the host that Python is about to have ready.
+#[pyclass(frozen, module = "cairn._cairn")]
+pub(crate) struct Promise(cairn::checkpoint::Promise);
+
+#[pymethods]
+impl Promise {
+    #[new]
+    fn new(len_bytes: usize) -> Self {
+        Self(cairn::checkpoint::Promise::new(len_bytes))
+    }
+
+    /// How much it is, by the name that arrays have for it.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Keeps the promise with memory that stays as it is from now on.
+    fn keep(&self, array: &Bound<PyArray1<u8>>) -> PyResult<()> {
+        let read = array.try_readonly()?;
+        let slice = bytes("", &read)?;
+        if slice.len() != self.0.len() {
+            let (promised, given) = (self.0.len(), slice.len());
+            let message = format!("{promised} bytes were promised, and {given} are there");
+            return Err(raise("StateError", &message, None, None));
+        }
+        let (address, len) = (slice.as_ptr().addr() as u64, slice.len());
+        let owner: Owner = Arc::new(PyOwner(Some(array.clone().into_any().unbind())));
+        // SAFETY: the array owns the memory and is its owner here, and whoever promised it leaves it as it is.
+        let memory = unsafe { device::Memory::new(Place::Host, address, len, owner) };
+        self.0.keep(Ok(memory));
+        Ok(())
+    }
+
+    /// Says why the promise cannot be kept.
+    fn fail(&self, reason: String) {
+        self.0.keep(Err(reason));
+    }
 }
 
 /// Memory on a device: its number, address and length, whether it stays as it is until a fence, and in which turn it may change.
@@ -39,19 +80,20 @@ pub(crate) struct Borrowed<'py>(Vec<Loan<'py>>);
 
 enum Loan<'py> {
     Host(PyReadonlyArray1<'py, u8>),
-    Device(Bytes<'static>),
+    Kept(Bytes<'static>),
 }
 
 #[pymethods]
 impl Memory {
     #[new]
     fn new(memory: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
-        let held = memory
-            .into_iter()
-            .map(|one| match one.cast::<PyArray1<u8>>() {
-                Ok(array) => Ok(Held::Host(array.clone().unbind())),
-                Err(_) => one.extract().map(Held::Device),
-            });
+        let held = memory.into_iter().map(|one| {
+            match (one.cast::<PyArray1<u8>>(), one.cast::<Promise>()) {
+                (Ok(array), _) => Ok(Held::Host(array.clone().unbind())),
+                (_, Ok(promise)) => Ok(Held::Promised(promise.get().0.clone())),
+                _ => one.extract().map(Held::Device),
+            }
+        });
         held.collect::<PyResult<_>>().map(Self)
     }
 }
@@ -67,7 +109,8 @@ impl Memory {
         let owner: Owner = Arc::new(PyOwner(Some(owners)));
         let loans = self.0.iter().map(|held| match held {
             Held::Host(array) => Ok(Loan::Host(array.bind(py).try_readonly()?)),
-            Held::Device(held) => Ok(Loan::Device(held.bytes(streams, &owner)?)),
+            Held::Device(held) => Ok(Loan::Kept(held.bytes(streams, &owner)?)),
+            Held::Promised(promise) => Ok(Loan::Kept(Bytes::Promised(promise.clone()))),
         });
         loans.collect::<PyResult<_>>().map(Borrowed)
     }
@@ -78,7 +121,7 @@ impl Borrowed<'_> {
     pub(crate) fn bytes(&self) -> PyResult<Vec<Bytes<'_>>> {
         let bytes = self.0.iter().map(|loan| match loan {
             Loan::Host(array) => bytes("", array).map(Bytes::Borrowed),
-            Loan::Device(bytes) => Ok(bytes.clone()),
+            Loan::Kept(bytes) => Ok(bytes.clone()),
         });
         bytes.collect()
     }

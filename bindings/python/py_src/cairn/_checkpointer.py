@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from . import _cairn
 from ._agreement import Holders, agree, refuse
+from ._behind import Behind
 from ._checkpoint import METRICS, Loaded
 from ._derive import find_derived
 from ._ema import Averages, Ema
@@ -161,7 +162,9 @@ class Checkpointer(Reading):
         """
         number = as_step(step)
         try:
-            flat = self._trim(self._prepare(state, metrics), state, derive or {}, leave_out)
+            # Casts are checked on memory that is there.
+            behind = Behind(0 if derive else self._options["scratch_bytes"])
+            flat = self._trim(self._prepare(state, metrics, behind), state, derive or {}, leave_out)
         except Error as error:
             self._give_up(number, error)
             raise
@@ -276,9 +279,10 @@ class Checkpointer(Reading):
     def __repr__(self) -> str:
         return f"<Checkpointer {self._url!r}>"
 
-    def _prepare(self, state: Any, metrics: Mapping[str, float] | None) -> Flat:
+    def _prepare(self, state: Any, metrics: Mapping[str, float] | None, behind: Behind) -> Flat:
         """The leaves of a state, compared with those of the other ranks."""
-        flat = self._recall.flatten(state, Context(self.world, state, None, {}))
+        flat = self._recall.flatten(state, Context(self.world, state, None, {}, behind=behind))
+        flat.parts = behind.start(flat.parts)
         for name, what in ((METRICS, "the metrics"), (LEFT_OUT, "what is left out")):
             if name in flat.values or name in flat.parts:
                 raise StateError(f"`{name}` is the name of {what}, so nothing else can have it")

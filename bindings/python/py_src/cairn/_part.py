@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ._containers import leaves
 
 if TYPE_CHECKING:
+    from ._behind import Behind
     from ._cairn import Source, Spec
     from ._world import World
 
@@ -79,6 +80,8 @@ class Context:
     settle: dict[object, Callable[[], object]] = field(default_factory=dict)
     #: What must live until the state is captured.
     owners: list[object] = field(default_factory=list)
+    #: What is fetched from devices after the save has returned; ``None`` if nothing is.
+    behind: Behind | None = None
     #: For adapters to keep things in from one save to the next; nothing that owns memory.
     kept: dict[object, Any] = field(default_factory=dict)
 

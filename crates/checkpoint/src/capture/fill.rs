@@ -8,6 +8,7 @@ use crate::Error;
 use crate::bytes::Bytes;
 use crate::checksum::crc32c;
 use crate::image::Image;
+use crate::state::Outline;
 use crate::pool::CHUNK_BYTES;
 use crate::sync::{Mutex, PoisonError};
 use crate::writer::chunk_len;
@@ -20,6 +21,7 @@ use std::ops::Range;
 pub(crate) struct Filler<'a> {
     pub(crate) image: &'a Image,
     pub(crate) copies: &'a Copies,
+    pub(crate) outline: &'a Outline,
     pub(crate) bytes: &'a [Bytes<'a>],
     pub(crate) staged: &'a Staged,
     pub(crate) lanes: &'a Mutex<Lanes>,
@@ -78,7 +80,7 @@ impl<'a> Filler<'a> {
                 }
                 Bytes::Promised(promise) => {
                     let memory = promise.wait().map_err(|reason| Error::State {
-                        name: "the averages".into(),
+                        name: self.outline.name(copy.tensor).to_string(),
                         reason,
                     })?;
                     read(&memory, copy, &range, filling.host());

@@ -60,7 +60,11 @@ impl Flow {
         writer: Sink,
         means: Means,
     ) -> Result<Self, Error> {
-        let Picture { image, copies, .. } = picture.as_ref();
+        let Picture {
+            image,
+            copies,
+            outline,
+        } = picture.as_ref();
         let mut lanes = Lanes::follow(bytes)?;
         if let Some(device) = lanes.devices().next() {
             means.pool.pin_for(device);
@@ -77,6 +81,7 @@ impl Flow {
         let filler = Filler {
             image,
             copies,
+            outline,
             bytes,
             staged: &staged,
             lanes: &lanes,
@@ -169,11 +174,16 @@ impl Flow {
         chunks: &'a [usize],
         first_read: &'a Option<Mutex<FirstRead>>,
     ) -> Issuing<'a> {
-        let Picture { image, copies, .. } = self.picture.as_ref();
+        let Picture {
+            image,
+            copies,
+            outline,
+        } = self.picture.as_ref();
         Issuing {
             filler: Filler {
                 image,
                 copies,
+                outline,
                 bytes: &self.bytes,
                 staged: &self.staged,
                 lanes: &self.lanes,

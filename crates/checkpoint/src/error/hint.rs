@@ -5,78 +5,93 @@ use super::{Error, list};
 impl Error {
     /// What the reader can do next.
     pub fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Error::Store { source, .. } | Error::Address(source) => return source.hint(),
-            Error::Placement { source, .. } | Error::Rule { source, .. } => return source.hint(),
-            Error::Format(source) => return source.hint(),
-            Error::Capture { source } => return source.hint(),
-            Error::Torn { .. } => {
-                "nothing was committed and older steps are untouched; fence before the state changes: optimizers that are saved with the model do it themselves, anything else with `fence`".into()
-            }
-            Error::Skipped { .. } => "save less often, or let saves wait for each other".into(),
-            Error::PreviousSave { source, .. } => return source.hint(),
-            Error::Keys(problems) => return problems.hint(),
-            Error::Launch { .. } => {
-                "mend these variables, or set `CAIRN_RANK` and `CAIRN_WORLD_SIZE`, which come before all others".into()
-            }
-            Error::NoSession { .. } => {
-                "set `CAIRN_SESSION` to the same name on all ranks, and to a new one at every start".into()
-            }
-            Error::StepTaken { .. } => "save another step, or pass `replace` to put this save in its place".into(),
-            Error::SessionReused { .. } => {
-                "nothing was committed; give every launch its own session name, such as a job id with its restart count".into()
-            }
-            Error::WritersMissing { .. } => {
-                "nothing was committed and older steps are untouched; look at those ranks' logs. If they finished after all, `cairn verify --finish` completes the save".into()
-            }
-            Error::WriterFailed { .. } => {
-                "nothing was committed and older steps are untouched; mend that writer and save again".into()
-            }
-            Error::Disagreement { .. } => {
-                "every rank must describe a tensor in the same way, and every launch needs its own session name".into()
-            }
-            Error::TargetTaken { .. } => "choose another folder, or pass `replace`".into(),
-            Error::Unfinished { .. } => {
-                "go on with it with `--resume`, or start over with `--replace`".into()
-            }
-            Error::CannotResume { .. } => {
-                "give the same source and options, or start over with `--replace`".into()
-            }
+        match self {
+            Error::Store { source, .. } | Error::Address(source) => source.hint(),
+            Error::Placement { source, .. } | Error::Rule { source, .. } => source.hint(),
+            Error::Format(source) => source.hint(),
+            Error::Capture { source } => source.hint(),
+            Error::PreviousSave { source, .. } => source.hint(),
+            Error::Keys(problems) => problems.hint(),
+            Error::NoSuchStep { .. } | Error::NoSuchAverage { .. } => self.choices(),
+            _ => self.advice().map(Into::into),
+        }
+    }
+
+    /// What there is instead of what was asked for.
+    fn choices(&self) -> Option<String> {
+        Some(match self {
             Error::NoSuchStep { available, .. } if available.is_empty() => {
-                "the run has no committed steps".into()
+                "the run has no committed steps".to_string()
             }
             Error::NoSuchStep { available, .. } => format!(
                 "committed steps: {}",
                 list(&available[available.len().saturating_sub(10)..])
             ),
-            Error::NotACheckpoint { .. } => {
-                "expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file".into()
-            }
-            Error::Damaged { .. } => {
-                "use another step: `cairn ls` shows them, and loading `latest` passes over damaged ones".into()
-            }
-            Error::Incomplete { .. } => {
-                "`cairn verify --finish` completes it if every part is there".into()
-            }
-            Error::PeerLost { .. } => {
-                "look at that rank's log; all peers must run on this machine and share the folder they meet in".into()
-            }
-            Error::PeersDisagree { .. } => {
-                "peers load the same tensors of the same step and give every load a new token; without peers each loads alone".into()
-            }
-            Error::AverageChanged { .. } => {
-                "define it as it is stored, give the new one a label of its own, or start it anew".into()
-            }
             Error::NoSuchAverage { available, .. } if available.is_empty() => {
-                "the checkpoint has no averages; `cairn ema` makes them from stored steps, and training can start one anew".into()
+                "the checkpoint has no averages; `cairn ema` makes them from stored steps, and training can start one anew".to_string()
             }
             Error::NoSuchAverage { available, .. } => format!(
                 "its averages are {}; training can start another one anew",
                 list(&available.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>())
             ),
-            Error::Version { .. } => "install a newer Cairn to read it".into(),
             _ => return None,
-        };
-        Some(hint)
+        })
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        Some(match self {
+            Error::Torn { .. } => {
+                "nothing was committed and older steps are untouched; fence before the state changes: optimizers that are saved with the model do it themselves, anything else with `fence`"
+            }
+            Error::Skipped { .. } => "save less often, or let saves wait for each other",
+            Error::Launch { .. } => {
+                "mend these variables, or set `CAIRN_RANK` and `CAIRN_WORLD_SIZE`, which come before all others"
+            }
+            Error::NoSession { .. } => {
+                "set `CAIRN_SESSION` to the same name on all ranks, and to a new one at every start"
+            }
+            Error::StepTaken { .. } => {
+                "save another step, or pass `replace` to put this save in its place"
+            }
+            Error::SessionReused { .. } => {
+                "nothing was committed; give every launch its own session name, such as a job id with its restart count"
+            }
+            Error::WritersMissing { .. } => {
+                "nothing was committed and older steps are untouched; look at those ranks' logs. If they finished after all, `cairn verify --finish` completes the save"
+            }
+            Error::WriterFailed { .. } => {
+                "nothing was committed and older steps are untouched; mend that writer and save again"
+            }
+            Error::Disagreement { .. } => {
+                "every rank must describe a tensor in the same way, and every launch needs its own session name"
+            }
+            Error::TargetTaken { .. } => "choose another folder, or pass `replace`",
+            Error::Unfinished { .. } => {
+                "go on with it with `--resume`, or start over with `--replace`"
+            }
+            Error::CannotResume { .. } => {
+                "give the same source and options, or start over with `--replace`"
+            }
+            Error::NotACheckpoint { .. } => {
+                "expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file"
+            }
+            Error::Damaged { .. } => {
+                "use another step: `cairn ls` shows them, and loading `latest` passes over damaged ones"
+            }
+            Error::Incomplete { .. } => {
+                "`cairn verify --finish` completes it if every part is there"
+            }
+            Error::PeerLost { .. } => {
+                "look at that rank's log; all peers must run on this machine and share the folder they meet in"
+            }
+            Error::PeersDisagree { .. } => {
+                "peers load the same tensors of the same step and give every load a new token; without peers each loads alone"
+            }
+            Error::AverageChanged { .. } => {
+                "define it as it is stored, give the new one a label of its own, or start it anew"
+            }
+            Error::Version { .. } => "install a newer Cairn to read it",
+            _ => return None,
+        })
     }
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._cairn import Spec
@@ -25,11 +26,18 @@ def save_part(value: Any, path: str, context: Context) -> Part:
     placed = _place(value, path, context)
     part = Part(_spec(value, placed, path, context), None)
     shards = {box_of(shard.index, value.shape): shard.data for shard in value.addressable_shards}
+    local_shape = _local_shape(value, placed, context)
+    len_bytes = math.prod(local_shape) * np.dtype(value.dtype).itemsize
+    if context.behind is not None and _is_away(value) and context.behind.allows(len_bytes):
+        # Copied on the device, in the order of its work: the array itself may be donated at once.
+        copies = {box: jnp.copy(data) for box, data in shards.items()}
+        part.memory = context.behind.promise(len_bytes, partial(_gather, copies, local_shape, value.dtype, placed))
+        return part
     for data in shards.values():
         data.copy_to_host_async()
 
     def gather() -> None:
-        part.memory = _gather(shards, value, placed, context)
+        part.memory = _gather(shards, local_shape, value.dtype, placed)
 
     context.settle[part.spec, id(value)] = gather
     return part
@@ -79,11 +87,16 @@ def _local_shape(value: Any, placed: Placement | None, context: Context) -> tupl
     return tuple(value.shape) if placed is None else placed.local_shape(context.world.rank)
 
 
-def _gather(shards: dict[Box, Any], value: Any, placed: Placement | None, context: Context) -> Any:
+def _is_away(value: Any) -> bool:
+    """Whether an array is where only JAX can reach it."""
+    return any(device.platform != "cpu" for device in value.sharding.addressable_devices)
+
+
+def _gather(shards: dict[Box, Any], local_shape: tuple[int, ...], dtype: Any, placed: Placement | None) -> Any:
     """The bytes of this process: those of its only piece as they are, or a copy of several pieces in their places."""
     if len(shards) == 1:
         return memory(np.ascontiguousarray(next(iter(shards.values()))))
-    local = np.empty(_local_shape(value, placed, context), np.dtype(value.dtype))
+    local = np.empty(local_shape, np.dtype(dtype))
     for box, view in _views(local, shards, placed).items():
         view[...] = shards[box]
     return memory(local)

@@ -112,9 +112,18 @@ def _with_memory(spec: Spec, local: Any, path: str, context: Context) -> Part:
         memory = _memory(local)
         return Part(spec, memory, key=(local.data_ptr(), memory.nbytes))
     if not context.loading:
-        return Part(spec, _memory(local.cpu().contiguous()))
+        return _fetched(spec, local, context)
     staging = paddle.empty(local.shape, dtype=local.dtype, device="cpu")
     return Part(spec, _memory(staging), after=lambda: local.copy_(staging, True))
+
+
+def _fetched(spec: Spec, local: Any, context: Context) -> Part:
+    """A part of what the host cannot reach, or what does not lie in one piece."""
+    on_device, len_bytes = not local.place.is_cpu_place(), local.size * local.element_size()
+    if on_device and context.behind is not None and context.behind.allows(len_bytes):
+        copy = local.detach().clone()
+        return Part(spec, context.behind.promise(len_bytes, lambda: _memory(copy.cpu().contiguous())))
+    return Part(spec, _memory(local.cpu().contiguous()))
 
 
 def _compare(spec: Spec, local: Any, path: str, context: Context) -> None:
