@@ -17,6 +17,7 @@ mod mistakes;
 mod output;
 mod plan;
 mod prune;
+mod recipe;
 mod report;
 mod stats;
 mod steps;
