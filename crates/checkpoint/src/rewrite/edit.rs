@@ -172,7 +172,9 @@ impl Change {
     ) {
         let width = tensor.dtype.bits() / 8;
         let Some((last, outer)) = dims.split_last() else {
-            return bytes.copy_from_slice(&self.values);
+            // A scalar; nothing of it may be asked for.
+            let scalar = bytes.chunks_mut(width);
+            return scalar.for_each(|element| element.copy_from_slice(&self.values));
         };
         let row_len = tensor.shape.last().copied().unwrap_or(1).max(1);
         let strides = row_major_strides(&tensor.shape[..outer.len()]);

@@ -80,6 +80,7 @@ fn every_verb_has_examples_in_its_help() {
         "recipe explain",
         "reshard",
         "convert",
+        "edit",
         "plan save",
         "plan load",
         "plan reshard",

@@ -9,6 +9,7 @@
 mod convert;
 mod demo;
 mod diff;
+mod edit;
 mod ema;
 mod fixture;
 mod help;

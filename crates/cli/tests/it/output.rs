@@ -134,6 +134,7 @@ fn every_field_of_every_verb_is_documented() {
         "reshard run new --mesh tp=2 --dry-run",
         "convert run out --to hf --dry-run",
         "ema run out --decay 0.5 --dry-run",
+        "edit run --delete model.norm.weight --plan",
         "plan save run --mesh tp=2",
         "plan load run --mesh tp=2",
         "plan reshard run --mesh tp=2 --to-mesh tp=1",
