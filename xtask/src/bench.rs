@@ -21,6 +21,7 @@ usage: cargo xtask bench [OPTIONS]
   --ranks N         processes that hold it (default 4)
   --directory DIR   where checkpoints are written (default target/bench); name the disk to measure
   --machine NAME    name of the result folder (default: the processor)
+  --convert         measure converting instead, against `cp` and a script of safetensors and torch
   --merge           measure merging instead, against mergekit: GIGABYTES is the size of all models together
   --python          measure the Python package instead: every script of bindings/python/bench
 ";
@@ -31,6 +32,9 @@ const PEERS_FOLDER: &str = "python/bench";
 /// The scripts that do the work with other tools; each prints one JSON line per phase.
 const PEERS: [&str; 2] = ["torch_dcp.py", "safetensors_files.py"];
 
+/// The script that converts with Cairn, copies, and casts with torch.
+const CONVERT: &str = "convert.py";
+
 /// The script that merges with Cairn and with mergekit.
 const MERGE: &str = "merge.py";
 
@@ -39,12 +43,16 @@ const PACKAGE_FOLDER: &str = "bindings/python/bench";
 const PACKAGE_HARNESS: &str = "harness.py";
 
 /// Phases that do the same work: ours, and a peer's.
-const RIVALS: [(&str, &str, &str); 8] = [
+const RIVALS: [(&str, &str, &str); 12] = [
     ("durable save, 4 processes", "torch DCP", "save"),
     ("load, same layout, 4 processes", "torch DCP", "load"),
     ("load, dim 0 to dim 1", "torch DCP", "load, resharded"),
     ("durable save, 4 processes", "safetensors", "save, fsync"),
     ("load, same layout", "safetensors", "load"),
+    ("convert", "cp", "copy"),
+    ("convert", "cp", "copy, sync"),
+    ("convert, cast", "cp", "copy, sync"),
+    ("convert, cast", "safetensors", "cast, sync"),
     ("merge, linear", "mergekit", "merge, linear"),
     ("merge, ties", "mergekit", "merge, ties"),
     ("merge, dare_linear", "mergekit", "merge, dare_linear"),
@@ -56,6 +64,7 @@ struct Options {
     ranks: usize,
     directory: PathBuf,
     machine: Option<String>,
+    convert: bool,
     merge: bool,
     python: bool,
 }
@@ -67,6 +76,7 @@ impl Options {
             ranks: 4,
             directory: workspace.target.join("bench"),
             machine: None,
+            convert: false,
             merge: false,
             python: false,
         };
@@ -81,6 +91,7 @@ impl Options {
                 "--ranks" => options.ranks = value()?.parse()?,
                 "--directory" => options.directory = std::path::absolute(value()?)?,
                 "--machine" => options.machine = Some(value()?.to_owned()),
+                "--convert" => options.convert = true,
                 "--merge" => options.merge = true,
                 "--python" => options.python = true,
                 _ => return Err(format!("cannot read `{name}`\n\n{USAGE}").into()),
@@ -98,7 +109,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
     }
     let options = Options::parse(workspace, arguments)?;
     std::fs::create_dir_all(&options.directory)?;
-    let mut measurements = match options.python || options.merge {
+    let mut measurements = match options.python || options.merge || options.convert {
         true => Vec::new(),
         false => engine(workspace, &options)?,
     };
@@ -133,9 +144,10 @@ fn engine(workspace: &Workspace, options: &Options) -> Result<Vec<Measurement>> 
 /// The scripts to run: the engine's peers, or those of the freshly installed package, which bring their own.
 fn scripts(workspace: &Workspace, python: &Path, options: &Options) -> Result<Vec<PathBuf>> {
     let peers = workspace.root.join(PEERS_FOLDER);
-    if options.merge {
+    if options.convert || options.merge {
         output(workspace.cargo(&["build", "--release", "--package", "cairn-cli"]))?;
-        return Ok(vec![peers.join(MERGE)]);
+        let script = if options.convert { CONVERT } else { MERGE };
+        return Ok(vec![peers.join(script)]);
     }
     if !options.python {
         return Ok(PEERS.map(|name| peers.join(name)).to_vec());

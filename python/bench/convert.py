@@ -1,0 +1,109 @@
+"""A Hugging Face model converted by `cairn convert`, beside `cp` and a script of safetensors and torch: seconds and peak memory.
+
+The model is float32, of GIGABYTES. `cp` leaves its bytes in the page cache; `cp, sync` ends when they are on disk, as a conversion does.
+Every phase is measured with the source cold, and what was written is deleted before the next.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from common import HIDDEN, LAYER, REPEATS, VOCABULARY, arguments, drop_cache, fill, report
+
+SHARD_BYTES = 1_000_000_000
+
+CAST = """
+import sys
+from pathlib import Path
+import torch
+from safetensors.torch import load_file, save_file
+source, target = map(Path, sys.argv[1:])
+target.mkdir()
+for file in sorted(source.glob("*.safetensors")):
+    tensors = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(file).items()}
+    save_file(tensors, target / file.name, metadata={"format": "pt"})
+"""
+
+
+def write_model(folder, size_bytes):
+    """Writes safetensors files of at most `SHARD_BYTES`, without an index, and returns their bytes."""
+    folder.mkdir(parents=True)
+    shapes = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN)}
+    per_layer = 4 * sum(torch.Size(shape).numel() for shape in LAYER.values())
+    layers = max(1, (size_bytes - 4 * VOCABULARY * HIDDEN) // per_layer)
+    for layer in range(layers):
+        shapes |= {f"model.layers.{layer:04}.{name}.weight": shape for name, shape in LAYER.items()}
+    shard, filled, number = {}, 0, 0
+    for seed, (name, shape) in enumerate(shapes.items()):
+        tensor = fill(shape, torch.float32, seed)
+        if filled + tensor.nbytes > SHARD_BYTES:
+            save_file(shard, folder / f"part-{number:03}.safetensors", metadata={"format": "pt"})
+            shard, filled, number = {}, 0, number + 1
+        shard[name] = tensor
+        filled += tensor.nbytes
+    save_file(shard, folder / f"part-{number:03}.safetensors", metadata={"format": "pt"})
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def peak_bytes(process):
+    """The most memory a running process has had; 0 if it is gone. What `wait` tells would count this one's, too."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+
+
+def run(commands):
+    """The seconds of processes, one after another, and the largest peak memory, in bytes."""
+    start, peak = time.perf_counter(), 0
+    for command in commands:
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            peak = max(peak, peak_bytes(process))
+            time.sleep(0.01)
+        assert process.returncode == 0, command
+    return time.perf_counter() - start, peak
+
+
+def main():
+    directory, size_bytes, _ = arguments()
+    directory = directory / "convert"
+    shutil.rmtree(directory, ignore_errors=True)
+    source, target = directory / "source", directory / "target"
+    size_bytes = write_model(source, size_bytes)
+    convert = [os.environ["CAIRN_BIN"], "convert", source, target, "--to", "hf", "--shard-size", SHARD_BYTES, "--quiet"]
+    phases = {
+        ("cp", "copy"): [["cp", "-r", source, target]],
+        ("cp", "copy, sync"): [["cp", "-r", source, target], ["sync"]],
+        ("cairn", "convert"): [convert],
+        ("cairn", "convert, cast"): [[*convert, "--dtype", "bf16"]],
+        ("safetensors", "cast, sync"): [[sys.executable, "-c", CAST, source, target], ["sync"]],
+    }
+    timings = {phase: [] for phase in phases}
+    peaks = dict.fromkeys(phases, 0)
+    for _ in range(REPEATS):
+        # Round by round, so that a disk whose speed changes is the same for all.
+        for phase, commands in phases.items():
+            shutil.rmtree(target, ignore_errors=True)
+            os.sync()
+            drop_cache(source)
+            seconds, peak = run(commands)
+            timings[phase].append(seconds)
+            peaks[phase] = max(peaks[phase], peak)
+    for (system, phase), seconds in timings.items():
+        report(system, phase, None, size_bytes, seconds)
+        memory = {"system": system, "phase": f"{phase}: peak memory", "unit": "MB", "value": peaks[system, phase] / 1e6}
+        print(json.dumps(memory), flush=True)
+    shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()
