@@ -234,7 +234,7 @@ impl Rank {
     fn fenced_state(&self, tensors: &Tensors) -> Result<State<'static>, Error> {
         let mut state = State::new(self.rank);
         for (name, bytes) in tensors {
-            let bytes = Bytes::Fenced(bytes.memory());
+            let bytes = Bytes::fenced(bytes.memory());
             state.bytes(name, &self.specs[name], bytes)?;
         }
         Ok(state)
