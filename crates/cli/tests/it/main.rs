@@ -22,5 +22,6 @@ mod recipe;
 mod report;
 mod stats;
 mod steps;
+mod transform;
 mod verbs;
 mod write;
