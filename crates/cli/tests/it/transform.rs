@@ -43,11 +43,7 @@ fn a_model_is_converted_through_a_recipe() {
         .collect();
     assert_eq!(names, ["fused.weight", "ln.2"]);
     let fused = place.json(&["cat", "out", "fused.weight"]);
-    let expected = json!([
-        [0, 3, 10, 13],
-        [1, 4, 11, 14],
-        [2, 5, 12, 15]
-    ]);
+    let expected = json!([[0, 3, 10, 13], [1, 4, 11, 14], [2, 5, 12, 15]]);
     assert_eq!(fused["values"], expected);
     assert_eq!(place.json(&["cat", "out", "ln.2"])["dtype"], json!("bf16"));
 }
@@ -91,10 +87,7 @@ fn a_run_is_laid_out_anew_through_recipes_one_after_another() {
     ]);
     let values = |name: &str| place.json(&["cat", "run", name])["values"].clone();
     assert_eq!(values("a"), json!([[0, 3, 10, 13]]));
-    assert_eq!(
-        values("b"),
-        json!([[1, 4, 11, 14], [2, 5, 12, 15]])
-    );
+    assert_eq!(values("b"), json!([[1, 4, 11, 14], [2, 5, 12, 15]]));
     assert_eq!(values("ln.7"), json!([20, 21, 22]));
 }
 
