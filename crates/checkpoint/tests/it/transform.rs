@@ -604,7 +604,7 @@ fn values(count: usize) -> Vec<f32> {
     let bytes = bytes("values", 3, 4 * count);
     let word = |at: usize| u32::from_le_bytes(bytes[4 * at..4 * at + 4].try_into().unwrap());
     (0..count)
-        .map(|at| (f64::from(word(at)) / 1e9 - 2.0) as f32)
+        .map(|at| word(at) as f32 / 1e9 - 2.0)
         .collect()
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
         step: args.step,
         replace: args.replace,
     };
-    target.refuse_taken(&[args.source.clone()])?;
+    target.refuse_taken(std::slice::from_ref(&args.source))?;
     let mut weights = Weights::choose(&args.weights, opened)?;
     if args.to == Format::Hf && args.weights.keys.is_empty() {
         weights.without_averages();

@@ -33,7 +33,7 @@ pub(super) fn assignment(text: &str, source: &dyn Source) -> Result<Assignment, 
     let tensor = source.find(name).ok_or_else(|| Error::NoSuchTensor {
         name: name.to_string(),
         near: Pattern::new(name)
-            .nearest(source.names().into_iter())
+            .nearest(source.names())
             .map(Into::into),
     })?;
     let (place, shape) = match index.and_then(|index| test(index, name)) {
