@@ -66,9 +66,9 @@ proptest! {
             for b in 0..dims[1].count {
                 for c in 0..dims[2].count {
                     let place = (dims[0].at(a) * 3 + dims[1].at(b)) * 5 + dims[2].at(c);
-                    let value = 100.0 + values.len() as f64;
-                    expected[place] = value as f32;
-                    values.push(value);
+                    let value = 100 + u8::try_from(values.len()).unwrap();
+                    expected[place] = f32::from(value);
+                    values.push(f64::from(value));
                 }
             }
         }
