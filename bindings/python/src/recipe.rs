@@ -42,7 +42,9 @@ pub(crate) fn transformed(
         false => library::program(asked.recipe, asked.reverse, &settings),
     };
     let tensors = recipe_tensors(source.as_ref(), depends_on_shards(asked.recipe)).or_raise()?;
-    let compiled = program.or_raise()?.compile(&tensors, asked.targets.as_ref());
+    let compiled = program
+        .or_raise()?
+        .compile(&tensors, asked.targets.as_ref());
     let compiled = compiled.or_raise()?;
     let made = Transformed::new(source, &compiled).or_raise()?;
     Ok((Arc::new(made), compiled.warnings))

@@ -187,7 +187,9 @@ impl Source {
             reverse,
             settings,
             targets: targets.map(|targets| {
-                let specs = targets.iter().map(|(name, spec)| (name.as_str(), &spec.get().0));
+                let specs = targets
+                    .iter()
+                    .map(|(name, spec)| (name.as_str(), &spec.get().0));
                 wanted(recipe, specs)
             }),
         };

@@ -603,9 +603,7 @@ fn scaled_blocks_meet_their_scales_on_every_layout() {
 fn values(count: usize) -> Vec<f32> {
     let bytes = bytes("values", 3, 4 * count);
     let word = |at: usize| u32::from_le_bytes(bytes[4 * at..4 * at + 4].try_into().unwrap());
-    (0..count)
-        .map(|at| word(at) as f32 / 1e9 - 2.0)
-        .collect()
+    (0..count).map(|at| word(at) as f32 / 1e9 - 2.0).collect()
 }
 
 #[test]

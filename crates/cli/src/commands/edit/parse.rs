@@ -32,9 +32,7 @@ pub(super) fn assignment(text: &str, source: &dyn Source) -> Result<Assignment, 
     let (name, index) = split(left.trim());
     let tensor = source.find(name).ok_or_else(|| Error::NoSuchTensor {
         name: name.to_string(),
-        near: Pattern::new(name)
-            .nearest(source.names())
-            .map(Into::into),
+        near: Pattern::new(name).nearest(source.names()).map(Into::into),
     })?;
     let (place, shape) = match index.and_then(|index| test(index, name)) {
         Some(test) => (Where::Values(test.map_err(refuse)?), Vec::new()),
