@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from . import _cairn
-from ._logger import logger
 from ._leave_out import LEFT_OUT, explained
+from ._logger import logger
 from ._part import Context
+from ._progress import Progress
 from ._shared import OWN_VALUES, stored_values
+from ._slots import Slot, finish, overlap, slots_of
+from ._strict import LOAD_A_PART, Strict, in_scope, mismatch, refuse_derived, refused_by, scope_of
+from ._together import Peers, peers, worth_it
 from ._tree import Flat, fill, flatten
 from ._values import decode
-from ._progress import Progress
-from ._together import Peers, peers, worth_it
 from ._world import World
-from .errors import KeyMismatch, RecipeError, StateError
+from .errors import KeyMismatch, RecipeError
 
 if TYPE_CHECKING:
     from ._lazy import LazyTensor
     from ._recipe import RecipeLike
 
 
-Strict = bool | Literal["partial"]
 METRICS = "$metrics"
-#: Name, placement, rank, memory, and strides if it is not row-major.
-_Slot = tuple[str, _cairn.Spec, int, Any, tuple[int, ...] | None]
-#: What stops a load, for each strictness.
-_REFUSED: dict[Strict, list[str]] = {
-    True: ["missing", "unexpected", "mismatched"],
-    "partial": ["missing", "mismatched"],
-    False: [],
-}
-_LOAD_A_PART = "to load a part of the checkpoint, pass strict='partial'"
 _REPORTED = ("wanted_bytes", "read_bytes", "received_bytes", "planning_seconds", "reading_seconds", "missing", "unexpected", "mismatched")
 
 
@@ -241,30 +232,30 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         if recipe is not None:
             made = self._made_for(recipe, into, strict)
             return made.load(into, strict=strict, verify=verify, together=together, rebuild=rebuild)
-        refused = _refused(strict)
+        refused = refused_by(strict)
         context, flat = self._flatten(into, strict)
         values, rank_values = self.plain, self._rank_values(flat, context.world)
         if not rebuild:
-            _refuse_derived(flat, self.derived)
+            refuse_derived(flat, self.derived)
         with explained(self._source):
             absent = self._compare_values(into, flat, strict)
-            slots = _slots(flat, context.world, self._names)
+            slots = slots_of(flat, context.world, self._names)
             peers = self._peers(slots, context.world) if together else None
-            report = self._read(slots, refused, _scope(into), verify, peers)
-        _finish(flat, {*report["missing"], *report["mismatched"], *report["kept"]})
+            report = self._read(slots, refused, scope_of(into), verify, peers)
+        finish(flat, {*report["missing"], *report["mismatched"], *report["kept"]})
         state = fill(into, "", flat, values, rank_values)
         kept = {key: report[key] for key in _REPORTED}
         kept["missing"] = sorted([*report["missing"], *absent])
         return Loaded(self.step, state, **kept)
 
-    def _peers(self, slots: list[_Slot], world: World) -> Peers | None:
+    def _peers(self, slots: list[Slot], world: World) -> Peers | None:
         if world.size == 1 or not worth_it(sum(memory.nbytes for _, _, _, memory, _ in slots)):
             return None
         place = f"{self.format} {self.step} {self.created} {self._made_by}"
         return peers(world, place, ((name, spec) for name, spec, _, _, _ in slots))
 
     def _read(
-        self, slots: list[_Slot], refused: list[str], scope: list[str] | None, verify: bool, peers: Peers | None
+        self, slots: list[Slot], refused: list[str], scope: list[str] | None, verify: bool, peers: Peers | None
     ) -> dict[str, Any]:
         counter, total = _cairn.Counter(), sum(slot[3].nbytes for slot in slots)
         what = "model" if self.step is None else f"step {self.step}"
@@ -273,10 +264,10 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
                 return self._source.load(slots, refused, scope=scope, verify=verify, peers=peers, progress=counter)
         except KeyMismatch as error:
             if not (error.missing or error.mismatched):
-                error.hint = _LOAD_A_PART
+                error.hint = LOAD_A_PART
             raise
         except TypeError as error:
-            raise _overlap(slots) or error from None
+            raise overlap(slots) or error from None
 
     def _made_for(self, recipe: RecipeLike, into: Any, strict: Strict) -> Checkpoint:
         """This checkpoint as a recipe makes it for ``into``."""
@@ -298,11 +289,11 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         """What :meth:`load` would read, and what would not fit; reads no tensor data."""
         if recipe is not None:
             return self._made_for(recipe, into, strict).explain(into, strict=strict)
-        refused = _refused(strict)
+        refused = refused_by(strict)
         context, flat = self._flatten(into, strict)
         self._compare_values(into, flat, strict)
         wanted = [(name, part.spec, context.world.rank) for name, part in flat.parts.items()]
-        cost, text = self._source.explain(wanted, refused, scope=_scope(into))
+        cost, text = self._source.explain(wanted, refused, scope=scope_of(into))
         return Explained(**cost, text=text)
 
     def _flatten(self, into: Any, strict: Strict) -> tuple[Context, Flat]:
@@ -331,10 +322,10 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         unexpected = []
         if strict is True:
             known = flat.parts.keys() | flat.values.keys()
-            unexpected = sorted(name for name in self.plain if name not in known and _in_scope(name, _scope(into)))
+            unexpected = sorted(name for name in self.plain if name not in known and in_scope(name, scope_of(into)))
         if missing or unexpected:
             missing += [name for name in flat.parts if name not in self._names]
-            raise _mismatch(missing, unexpected)
+            raise mismatch(missing, unexpected)
         return missing
 
     def export_dcp(
@@ -360,73 +351,3 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         """Writes tensors into a Hugging Face folder, in bounded memory; returns its data files."""
         wanted = [name for name in self if name not in self.aliases] if names is None else list(names)
         return self._source.export_hf(os.fspath(url), wanted, max_shard_size, memory_bytes)
-
-
-def _refused(strict: Strict) -> list[str]:
-    if strict not in _REFUSED:
-        raise StateError(f"strict={strict!r} is not a choice", hint='use True, False or "partial"')
-    return _REFUSED[strict]
-
-
-def _slots(flat: Flat, world: World, stored: Container[str]) -> list[_Slot]:
-    """The memory to fill. Of several names for the same memory the first that is stored fills it; others are only compared."""
-    slots: list[_Slot] = []
-    fillers: dict[object, str] = {}
-    for name in sorted(flat.parts, key=lambda name: name not in stored):
-        fillers.setdefault(flat.parts[name].key, name)
-    for name, part in flat.parts.items():
-        if part.key is None or fillers[part.key] == name or not part.memory.nbytes:
-            slots.append((name, part.spec, world.rank, part.memory, part.strides))
-        else:
-            nothing = _cairn.Spec.listed(part.spec.dtype, part.spec.shape, {})
-            slots.append((name, nothing, world.rank, part.memory[:0].copy(), None))
-    return slots
-
-
-def _finish(flat: Flat, untouched: set[str]) -> None:
-    """Moves what was loaded to where it belongs, once for each memory."""
-    flat.untouched = untouched
-    done = set()
-    for name, part in flat.parts.items():
-        if part.after is not None and name not in untouched and part.key not in done:
-            part.after()
-            if part.key is not None:
-                done.add(part.key)
-
-
-def _overlap(slots: list[_Slot]) -> StateError | None:
-    """The error for two tensors that share some of their memory, if there are such."""
-    placed = sorted((slot[3].__array_interface__["data"][0], slot[3].nbytes, slot[0]) for slot in slots if slot[3].nbytes)
-    for (start, len_bytes, name), (next_start, _, other) in itertools.pairwise(placed):
-        if start + len_bytes > next_start:
-            return StateError(f"`{name}` and `{other}` share some of their memory, so they cannot be loaded together")
-    return None
-
-
-def _scope(into: Any) -> list[str] | None:
-    """The top-level keys of ``into``: what the checkpoint has beside them is not unexpected."""
-    return [str(key) for key in into] if isinstance(into, Mapping) else None
-
-
-def _in_scope(name: str, scope: list[str] | None) -> bool:
-    return scope is None or any(name == prefix or name.startswith(f"{prefix}.") for prefix in scope)
-
-
-def _refuse_derived(flat: Flat, derived: Mapping[str, str]) -> None:
-    names = [name for name in flat.parts if name in derived]
-    if names:
-        lines = ["these tensors are not stored, because they are casts of others"]
-        lines += [f"  `{name}` of `{derived[name]}`" for name in names[:20]]
-        error = KeyMismatch("\n".join(lines), hint="without rebuild=False they are worked out from those")
-        error.missing = names
-        raise error
-
-
-def _mismatch(missing: list[str], unexpected: list[str]) -> KeyMismatch:
-    lines = [f"checkpoint and target do not fit: {len(missing)} missing, {len(unexpected)} unexpected"]
-    lines += [f"  missing     `{name}`" for name in missing[:20]]
-    lines += [f"  unexpected  `{name}`" for name in unexpected[:20]]
-    hint = _LOAD_A_PART if not missing else "`cairn inspect --tree` lists every stored name"
-    error = KeyMismatch("\n".join(lines), hint=hint)
-    error.missing, error.unexpected, error.mismatched = missing, unexpected, []
-    return error

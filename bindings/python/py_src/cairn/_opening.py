@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import _cairn
-from ._checkpoint import Checkpoint, Loaded, Strict
+from ._checkpoint import Checkpoint, Loaded
 from ._checkpointer import Checkpointer
+from ._strict import Strict
 from ._world import World
 
 if TYPE_CHECKING:

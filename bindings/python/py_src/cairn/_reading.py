@@ -6,9 +6,10 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
-from ._checkpoint import Checkpoint, Explained, Loaded, Strict
+from ._checkpoint import Checkpoint, Explained, Loaded
 from ._logger import logger
 from ._resume import load_latest
+from ._strict import Strict
 from ._world import World
 from .errors import Damaged, StateError, StepNotFound
 

@@ -506,18 +506,3 @@ fn a_model_of_many_tensors_is_a_few_lines() {
     );
     assert_eq!(patterns[0]["count"], count / 3);
 }
-
-/// `cargo test --release -p cairn-cli --test it -- --ignored a_fifth_of_a_second`, on a machine with nothing else to do.
-#[test]
-#[ignore = "measures time"]
-fn many_tensors_are_inspected_in_a_fifth_of_a_second() {
-    let place = Place::empty();
-    many_tensors(&place);
-    let took = || {
-        let start = std::time::Instant::now();
-        assert!(place.output(&["inspect", "many"]).status.success());
-        start.elapsed()
-    };
-    let best = (0..5).map(|_| took()).min().unwrap();
-    assert!(best < std::time::Duration::from_millis(200), "{best:?}");
-}
