@@ -272,7 +272,9 @@ def test_a_merge_that_is_killed_again_and_again_ends_with_the_same_bytes(cairn, 
     kills = 0
     for _ in range(40):
         process = subprocess.Popen([*arguments, str(target), "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(chance.uniform(0.0, 0.15))
+        while process.poll() is None and not (target / RECORD).exists():
+            time.sleep(0.0002)
+        time.sleep(chance.uniform(0.0, 0.005))
         process.send_signal(signal.SIGKILL)
         if process.wait() == 0:
             break

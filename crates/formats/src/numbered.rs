@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// smaller model.
 pub(crate) fn check_complete(place: &str, names: &[&str]) -> Result<(), Error> {
     let mut found: BTreeMap<(&str, u64, &str), u64> = BTreeMap::new();
-    for (stem, _, total, end) in names.iter().filter_map(|name| parse(name)) {
+    let counted = names.iter().filter_map(|name| parse(name));
+    for (stem, _, total, end) in counted.filter(|(stem, ..)| !is_of_one_rank(stem)) {
         *found.entry((stem, total, end)).or_default() += 1;
     }
     for ((stem, total, end), count) in found {
@@ -25,6 +26,14 @@ pub(crate) fn check_complete(place: &str, names: &[&str]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether a file has the number of a rank, too, as torch names those of sharded saves: a rank writes those that it has something for.
+fn is_of_one_rank(stem: &str) -> bool {
+    let rank = stem
+        .strip_prefix("shard-")
+        .and_then(|rest| rest.split('-').next());
+    rank.is_some_and(|rank| rank.parse::<u64>().is_ok())
+}
+
 /// Stem, number, total and ending of a name.
 fn parse(name: &str) -> Option<(&str, u64, u64, &str)> {
     let (before, after) = name.rsplit_once("-of-")?;
@@ -36,6 +45,13 @@ fn parse(name: &str) -> Option<(&str, u64, u64, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_need_not_write_every_file() {
+        let names = ["shard-00001-model-00001-of-00002.safetensors"];
+        check_complete("here", &names).unwrap();
+        assert!(check_complete("here", &["shard-model-00001-of-00002.safetensors"]).is_err());
+    }
 
     #[test]
     fn a_set_is_complete_with_its_last_file() {

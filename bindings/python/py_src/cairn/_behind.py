@@ -12,10 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ._cairn import Promise
-from ._part import Part
+from ._part import DeviceMemory, Part
 
 
 class Behind:
@@ -53,7 +51,7 @@ class Behind:
 
 def _held(part: Part) -> Part:
     """The part, with memory of its own instead of memory on the host that may change."""
-    if not isinstance(part.memory, np.ndarray):
+    if isinstance(part.memory, (Promise, DeviceMemory)):
         return part
     promise = Promise(part.memory.nbytes)
     promise.keep(part.memory.copy())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-__all__ = ["VERSION", "Averaging", "Counter", "Memory", "Outline", "Run", "Saving", "Source", "Spec", "casts_hold", "census", "launch", "open_place"]
+__all__ = ["VERSION", "Averaging", "Counter", "Memory", "Outline", "Promise", "Run", "Saving", "Source", "Spec", "casts_hold", "census", "launch", "open_place"]
 
 VERSION: str
 
