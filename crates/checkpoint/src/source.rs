@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use kept::Kept;
+pub(crate) use kept::OpenFiles;
 pub use model::ModelSource;
 
 /// A stored tensor's type and shape.

@@ -1,9 +1,9 @@
 //! A source that is asked for neighbouring parts of the same tensors again and again.
 
 use crate::Error;
-use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
+use crate::source::{OpenFiles, Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_sharding::Region;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -16,7 +16,7 @@ const LOOKUP_THREADS: usize = 4;
 /// Keeps files open between loads, and remembers where the tensors lie that are wanted now.
 pub(super) struct Cached<'a> {
     source: &'a dyn Source,
-    open: Mutex<VecDeque<(usize, Arc<SourceFile>)>>,
+    open: OpenFiles,
     known: Mutex<HashMap<String, Vec<StoredPiece>>>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> Cached<'a> {
     pub(super) fn new(source: &'a dyn Source) -> Self {
         Self {
             source,
-            open: Mutex::default(),
+            open: OpenFiles::new(MAX_OPEN_FILES),
             known: Mutex::default(),
         }
     }
@@ -87,16 +87,7 @@ impl Source for Cached<'_> {
     }
 
     fn open_file(&self, file: usize) -> Result<Arc<SourceFile>, Error> {
-        let mut open = lock(&self.open);
-        if let Some((_, known)) = open.iter().find(|(index, _)| *index == file) {
-            return Ok(known.clone());
-        }
-        let opened = self.source.open_file(file)?;
-        if open.len() == MAX_OPEN_FILES {
-            open.pop_front();
-        }
-        open.push_back((file, opened.clone()));
-        Ok(opened)
+        self.open.open(self.source, file)
     }
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {

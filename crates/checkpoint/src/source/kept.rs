@@ -13,13 +13,41 @@ const MAX_OPEN_FILES: usize = 8;
 /// A source that keeps the files it opened.
 pub struct Kept {
     source: SharedSource,
+    open: OpenFiles,
+}
+
+/// The files of a source that were opened last.
+pub(crate) struct OpenFiles {
+    most: usize,
     open: Mutex<VecDeque<(usize, Arc<SourceFile>)>>,
+}
+
+impl OpenFiles {
+    /// Keeps at most `most` files open.
+    pub(crate) fn new(most: usize) -> Self {
+        let open = Mutex::default();
+        Self { most, open }
+    }
+
+    /// The file, opened unless it is open.
+    pub(crate) fn open(&self, source: &dyn Source, file: usize) -> Result<Arc<SourceFile>, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = open.iter().find(|(index, _)| *index == file) {
+            return Ok(known.clone());
+        }
+        let opened = source.open_file(file)?;
+        if open.len() == self.most {
+            open.pop_front();
+        }
+        open.push_back((file, opened.clone()));
+        Ok(opened)
+    }
 }
 
 impl Kept {
     /// Keeps the files of `source` open.
     pub fn new(source: SharedSource) -> Self {
-        let open = Mutex::default();
+        let open = OpenFiles::new(MAX_OPEN_FILES);
         Self { source, open }
     }
 }
@@ -46,16 +74,7 @@ impl Source for Kept {
     }
 
     fn open_file(&self, file: usize) -> Result<Arc<SourceFile>, Error> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = open.iter().find(|(index, _)| *index == file) {
-            return Ok(known.clone());
-        }
-        let opened = self.source.open_file(file)?;
-        if open.len() == MAX_OPEN_FILES {
-            open.pop_front();
-        }
-        open.push_back((file, opened.clone()));
-        Ok(opened)
+        self.open.open(self.source.as_ref(), file)
     }
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
