@@ -7,7 +7,7 @@
 //! |---|---|
 //! | run ranks as threads of this process | [`threads::run`] |
 //! | make groups along an axis of a mesh | [`along`], [`Communicator::split`] |
-//! | combine and exchange tensors | [`Communicator`] |
+//! | combine and exchange tensors | [`Communicator`], and [`numbers`] for slices of them |
 //! | hand out nested structures | [`broadcast_tree`], [`broadcast_value`], [`gather_values`] |
 //! | go on working meanwhile | [`Background`] |
 //! | change the layout of tensors that live | [`redistribute`] |
@@ -37,6 +37,7 @@ mod background;
 mod communicator;
 mod error;
 mod mesh;
+pub mod numbers;
 mod redistribute;
 mod reduce;
 #[cfg(any(test, feature = "testing"))]

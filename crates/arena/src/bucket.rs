@@ -1,0 +1,89 @@
+//! The memory of one block of a model.
+
+use std::ops::Range;
+
+/// A parameter as a model describes it, before it is cut.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameter {
+    /// Its name in the model, as Hugging Face calls it: `model.layers.0.mlp.up_proj.weight`.
+    pub name: String,
+    /// The shape of the whole parameter, `[out, in]` for a linear layer.
+    pub shape: Vec<usize>,
+    /// The dim that the ranks of the `tp` axis share out, as `chunk` cuts it; none if each holds all of it.
+    pub split: Option<usize>,
+    /// Its first values.
+    pub init: Init,
+    /// Whether weight decay applies.
+    pub decay: bool,
+    /// Whether each rank of the `tp` axis holds only a part of the sum that is its gradient, as for norms between ranks that share a sequence.
+    pub partial_gradient: bool,
+}
+
+/// The first values of a parameter. They depend on the seed, the name and the place of an element in the whole parameter, not on any layout.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Init {
+    /// All zero.
+    Zeros,
+    /// All one.
+    Ones,
+    /// Normal numbers around zero.
+    Normal {
+        /// Their standard deviation.
+        deviation: f64,
+    },
+}
+
+/// A parameter and where it lies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot {
+    /// The whole parameter.
+    pub parameter: Parameter,
+    /// The shape of the part that this rank of the `tp` axis holds.
+    pub local_shape: Vec<usize>,
+    /// Its elements in the memory of the bucket.
+    pub range: Range<usize>,
+}
+
+/// The parameters of one block, one after another: what is gathered, reduced and given to a block as one slice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bucket {
+    slots: Vec<Slot>,
+    len: usize,
+}
+
+impl Bucket {
+    /// The parameters as rank `index` of `size` along the `tp` axis holds them.
+    pub fn new(parameters: Vec<Parameter>, index: usize, size: usize) -> Self {
+        let mut len = 0;
+        let slots = parameters.into_iter().map(|parameter| {
+            let mut local_shape = parameter.shape.clone();
+            if let Some(dim) = parameter.split {
+                local_shape[dim] = cairn_sharding::chunk(parameter.shape[dim], size, index).len();
+            }
+            let start = len;
+            len += local_shape.iter().product::<usize>();
+            Slot {
+                parameter,
+                local_shape,
+                range: start..len,
+            }
+        });
+        let slots = slots.collect();
+        Self { slots, len }
+    }
+
+    /// The parameters in order.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
