@@ -1,5 +1,6 @@
 //! Training with every kind of parallelism, on the state core of Cairn.
 
+pub mod config;
 mod error;
 
 pub use error::Error;
