@@ -1,10 +1,102 @@
 //! What can go wrong with training.
 
+use crate::parallel::Problem;
+use std::sync::Arc;
+
 /// What can go wrong with training.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The settings cannot be used.
+    #[error("the settings cannot be used: {}", listed(problems))]
+    Settings {
+        /// All that is wrong with them.
+        problems: Vec<Problem>,
+    },
+    /// Too many steps in a row were skipped.
+    #[error(
+        "{skipped} steps in a row were skipped, the last is {step}: the loss or a gradient is not finite"
+    )]
+    NotFinite {
+        /// The last of them.
+        step: u64,
+        /// How many there were.
+        skipped: u64,
+    },
+    /// The data has something wrong.
+    #[error("cannot get samples {first} to {last} of the data")]
+    Data {
+        /// The first that was asked for.
+        first: u64,
+        /// The last that was asked for.
+        last: u64,
+        /// What is wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The data gave something that is not a batch.
+    #[error("the data gave {reason} for samples {first} to {last}")]
+    Batch {
+        /// The first that was asked for.
+        first: u64,
+        /// The last that was asked for.
+        last: u64,
+        /// What it gave.
+        reason: String,
+    },
+    /// There are steps, but none can be resumed from.
+    #[error("none of the {} checkpoints can be resumed from: {}", skipped.len(), skipped.join("; "))]
+    NothingToResume {
+        /// The steps and what is wrong with them, newest first.
+        skipped: Vec<String>,
+    },
+    /// A run without a place for checkpoints was asked for one.
+    #[error("the run has no place for checkpoints")]
+    NoRun,
     /// A group of ranks failed.
     #[error(transparent)]
     Collective(#[from] cairn_collectives::Error),
+    /// The memory of the rank failed.
+    #[error(transparent)]
+    Arena(#[from] cairn_arena::Error),
+    /// A block failed.
+    #[error(transparent)]
+    Model(#[from] cairn_model::Error),
+    /// There is no such schedule.
+    #[error(transparent)]
+    Plan(#[from] cairn_plan::Error),
+    /// A checkpoint could not be saved or loaded.
+    #[error(transparent)]
+    Checkpoint(#[from] cairn_checkpoint::Error),
+    /// A checkpoint that was saved in the background failed.
+    #[error("the checkpoint of step {step} was not saved")]
+    Save {
+        /// The step.
+        step: u64,
+        /// Why not.
+        source: Arc<cairn_checkpoint::Error>,
+    },
+}
+
+impl Error {
+    /// What the reader can do next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotFinite { .. } => Some(
+                "lower the learning rate, clip gradients, or look at the data of these steps"
+                    .into(),
+            ),
+            Self::NothingToResume { .. } => {
+                Some("look at them with `cairn verify`, or begin anew in another folder".into())
+            }
+            Self::NoRun => Some("give the run a folder".into()),
+            Self::Checkpoint(error) => error.hint(),
+            Self::Save { source, .. } => source.hint(),
+            _ => None,
+        }
+    }
+}
+
+fn listed(problems: &[Problem]) -> String {
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    problems.join("; ")
 }
