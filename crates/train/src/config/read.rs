@@ -1,0 +1,252 @@
+//! From the text of a config to its values.
+
+use super::node::{Node, Tree};
+use super::problem::{Problem, Problems};
+use super::reader::Reader;
+use super::sections;
+use super::{Config, Data, Evaluation, Log, Model, Packing, Source};
+use cairn_checkpoint::split_path;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::path::Path;
+
+/// Reads the config in a file. Each of `settings` is a `key=value` that takes the place of what the file says.
+///
+/// # Errors
+/// Everything that is wrong with it: syntax, unknown keys, values that cannot be, files that are not there.
+pub fn read(path: &str, settings: &[String]) -> Result<Config, Problems> {
+    let text = text_of(path).map_err(|reason| Problems {
+        file: path.to_string(),
+        list: vec![Problem::whole(format!("it cannot be read: {reason}"))],
+    })?;
+    let base = Path::new(path).parent().unwrap_or(Path::new(""));
+    parse(path, &text, base, settings)
+}
+
+/// Makes sense of the text of a config, which the messages call `file`. Paths in it are relative to `base`.
+///
+/// # Errors
+/// As [`read`].
+pub fn parse(file: &str, text: &str, base: &Path, settings: &[String]) -> Result<Config, Problems> {
+    let refused = |list| Problems {
+        file: file.to_string(),
+        list,
+    };
+    let (mut document, broken) = Node::parse(text);
+    if !broken.is_empty() {
+        // What follows from a break in the syntax would only confuse.
+        return Err(refused(broken));
+    }
+    let unset = settings.iter().filter_map(|text| document.set(text).err());
+    let problems = RefCell::new(unset.collect());
+    let config = Parser { base }.config(&document, &problems);
+    let mut list = problems.into_inner();
+    list.sort_by(|a, b| a.place.cmp(&b.place));
+    match list.is_empty() {
+        true => Ok(config),
+        false => Err(refused(list)),
+    }
+}
+
+struct Parser<'a> {
+    base: &'a Path,
+}
+
+impl Parser<'_> {
+    fn config(&self, document: &Node, problems: &RefCell<Vec<Problem>>) -> Config {
+        let root = Reader::new(document, problems);
+        let (settings, length) = sections::settings(&root);
+        let folder = self.folder(&root);
+        let config = Config {
+            settings,
+            model: self.model(&root),
+            data: self.data(&root, length),
+            evaluation: self.evaluation(&root),
+            log: self.log(&root, &folder),
+            folder,
+        };
+        root.finish();
+        config
+    }
+
+    fn model(&self, root: &Reader<'_>) -> Model {
+        if !root.has("model") {
+            root.missing("model");
+        }
+        let table = root.table("model");
+        let weights = self.existing(&table, "weights", "");
+        let description = match table.node("config") {
+            Some(node) if matches!(node.tree, Tree::Table(_)) => node.to_json(),
+            Some(_) => self.described(&table, "config", ""),
+            None if weights.is_some() => self.described(&table, "weights", "config.json"),
+            None => {
+                if root.has("model") {
+                    table.missing("config");
+                }
+                Value::Null
+            }
+        };
+        table.finish();
+        Model {
+            description,
+            weights,
+        }
+    }
+
+    /// What the JSON file says whose path is under `key`, or that file of the folder there.
+    fn described(&self, table: &Reader<'_>, key: &'static str, inside: &str) -> Value {
+        let Some(path) = self.existing(table, key, inside) else {
+            return Value::Null;
+        };
+        let path = match inside {
+            "" => path,
+            inside => format!("{path}/{inside}"),
+        };
+        let found = text_of(&path)
+            .and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
+        found.unwrap_or_else(|reason| {
+            let what = format!("`{path}` is no model's config: {reason}");
+            table.problem(Problem::at(&table.place(key), what));
+            Value::Null
+        })
+    }
+
+    fn data(&self, root: &Reader<'_>, length: usize) -> Data {
+        let table = root.table("data");
+        let sources = self.sources(&table, "sources");
+        let tokenizer = match table.optional::<String>("tokenizer") {
+            Some(name) if name != "bytes" => self.existing(&table, "tokenizer", ""),
+            other => other,
+        };
+        let packings = [
+            ("stream", Packing::Stream),
+            ("documents", Packing::Documents),
+        ];
+        let packing = table.choice("packing", &packings, Packing::Stream);
+        table.finish();
+        Data {
+            sources,
+            length,
+            tokenizer,
+            packing,
+        }
+    }
+
+    /// Sources are paths, or tables with a path and a weight.
+    fn sources(&self, table: &Reader<'_>, key: &'static str) -> Vec<Source> {
+        let Some(node) = table.node(key) else {
+            table.missing(key);
+            return Vec::new();
+        };
+        let nodes = match &node.tree {
+            Tree::List(nodes) => nodes.as_slice(),
+            _ => std::slice::from_ref(node),
+        };
+        if nodes.is_empty() {
+            table.problem(Problem::at(&node.place, "there are no sources"));
+        }
+        nodes
+            .iter()
+            .filter_map(|node| self.source(table, node))
+            .collect()
+    }
+
+    fn source(&self, table: &Reader<'_>, node: &Node) -> Option<Source> {
+        let (path, weight) = match &node.tree {
+            Tree::Text(path) => (path.clone(), 1.0),
+            Tree::Table(_) => {
+                let source = table.inner(node, "sources");
+                let weight = source.optional("weight").unwrap_or(1.0);
+                let path = source.required::<String>("path");
+                source.finish();
+                (path, weight)
+            }
+            _ => {
+                let what = format!("a source is a path or a table, not {}", node.kind());
+                table.problem(Problem::at(&node.place, what));
+                return None;
+            }
+        };
+        if weight <= 0.0 {
+            let what = format!("the weight of `{path}` must be more than 0, not `{weight}`");
+            table.problem(Problem::at(&node.place, what));
+        }
+        let path = self.resolve(&path);
+        if !path.is_empty() && !exists(&path) {
+            table.problem(Problem::at(&node.place, format!("there is no `{path}`")));
+        }
+        Some(Source { path, weight })
+    }
+
+    /// The folder of the run; the rest of the table is among the settings.
+    fn folder(&self, root: &Reader<'_>) -> String {
+        let folder = root.table("checkpoints").required::<String>("folder");
+        self.resolve(&folder)
+    }
+
+    fn evaluation(&self, root: &Reader<'_>) -> Option<Evaluation> {
+        if !root.has("evaluation") {
+            // Known, so that what is nearly it is told.
+            root.node("evaluation");
+            return None;
+        }
+        let table = root.table("evaluation");
+        let evaluation = Evaluation {
+            every: table.within("every", 1.., "at least 1").unwrap_or(100),
+            sources: self.sources(&table, "sources"),
+            batches: table.within("batches", 1.., "at least 1").unwrap_or(1),
+        };
+        table.finish();
+        Some(evaluation)
+    }
+
+    fn log(&self, root: &Reader<'_>, run: &str) -> Log {
+        let table = root.table("log");
+        let folder = table.optional::<String>("folder");
+        let log = Log {
+            folder: folder.map_or_else(|| run.to_string(), |folder| self.resolve(&folder)),
+            every: table.within("every", 1.., "at least 1").unwrap_or(1),
+            tensorboard: table.optional("tensorboard").unwrap_or(true),
+        };
+        table.finish();
+        log
+    }
+
+    /// The path under `key`, where something must be.
+    fn existing(&self, table: &Reader<'_>, key: &'static str, inside: &str) -> Option<String> {
+        let path = self.resolve(&table.optional::<String>(key)?);
+        let whole = match inside {
+            "" => path.clone(),
+            inside => format!("{path}/{inside}"),
+        };
+        if exists(&whole) {
+            return Some(path);
+        }
+        table.problem(Problem::at(
+            &table.place(key),
+            format!("there is no `{whole}`"),
+        ));
+        None
+    }
+
+    /// A path as seen from here.
+    fn resolve(&self, path: &str) -> String {
+        match path.is_empty() || path.contains("://") {
+            true => path.to_string(),
+            false => self.base.join(path).to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// The text of a small file, or why there is none.
+fn text_of(path: &str) -> Result<String, String> {
+    let (folder, name) = split_path(path);
+    let read = || cairn_store::open(&folder)?.get(&name);
+    let bytes = read().map_err(|error: cairn_store::Error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_string())
+}
+
+/// Whether there is a file or a folder at `path`.
+fn exists(path: &str) -> bool {
+    Path::new(path.strip_prefix("file://").unwrap_or(path)).exists()
+}
