@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, key};
 
 mod folder;
+mod journal;
 mod listing;
 mod reader;
 mod staged;
@@ -21,6 +22,7 @@ pub(crate) mod system;
 mod temp;
 mod writer;
 
+pub use journal::Journal;
 use reader::LocalReader;
 use staged::Staged;
 use writer::LocalWriter;
