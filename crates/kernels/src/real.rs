@@ -34,7 +34,7 @@ pub trait Real:
     fn to_f64(self) -> f64;
     /// The square root.
     fn sqrt(self) -> Self;
-    /// e to this power.
+    /// e to this power, in loops that the compiler turns into vectors for `f32`.
     fn exp(self) -> Self;
     /// The natural logarithm.
     fn ln(self) -> Self;
@@ -45,30 +45,36 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($type:ty, $nearest:expr) => {
+    ($type:ty, $nearest:expr, $exp:expr) => {
         impl Real for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const NEGATIVE_INFINITY: Self = <$type>::NEG_INFINITY;
 
+            #[inline]
             fn from_f64(value: f64) -> Self {
                 $nearest(value)
             }
+            #[inline]
             fn to_f64(self) -> f64 {
                 self.into()
             }
+            #[inline]
             fn sqrt(self) -> Self {
                 self.sqrt()
             }
+            #[inline(always)]
             fn exp(self) -> Self {
-                self.exp()
+                $exp(self)
             }
             fn ln(self) -> Self {
                 self.ln()
             }
+            #[inline]
             fn max(self, other: Self) -> Self {
                 <$type>::max(self, other)
             }
+            #[inline]
             fn is_finite(self) -> bool {
                 self.is_finite()
             }
@@ -84,5 +90,5 @@ fn nearest(value: f64) -> f32 {
     value as f32
 }
 
-real!(f32, nearest);
-real!(f64, std::convert::identity);
+real!(f32, nearest, crate::exp::exp);
+real!(f64, std::convert::identity, f64::exp);

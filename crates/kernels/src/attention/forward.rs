@@ -1,0 +1,171 @@
+//! The forward: softmax tile by tile, with a running maximum.
+
+use super::{Attention, Inputs, TILE, seen, tiles};
+use crate::gemm::{Matrix, Product, Target, Write, multiply};
+use crate::reduce::{max, sum};
+use crate::{Pool, Real};
+use std::ops::Range;
+
+impl Attention<'_> {
+    /// Writes `output[tokens, query heads, dim]` and `log_sums`, see [`Kept`](super::Kept).
+    ///
+    /// # Panics
+    /// If lengths do not fit together.
+    pub fn forward<R: Real>(
+        &self,
+        pool: &Pool,
+        inputs: Inputs<'_, R>,
+        output: &mut [R],
+        log_sums: &mut [R],
+    ) {
+        self.check(inputs);
+        assert_eq!(output.len(), inputs.queries.len());
+        assert_eq!(log_sums.len(), self.log_sums_len());
+        let (heads, length) = (self.heads, self.length);
+        if output.is_empty() {
+            return;
+        }
+        let first = self.first_seen();
+        let mut scratch = vec![R::ZERO; output.len()];
+        let share = heads.group() * length;
+        let tasks = scratch
+            .chunks_mut(share * heads.dim)
+            .zip(log_sums.chunks_mut(share));
+        pool.each(tasks.enumerate(), |(task, (outputs, log_sums))| {
+            let (sequence, key_head) = (task / heads.keys, task % heads.keys);
+            let outputs = outputs.chunks_mut(length * heads.dim);
+            for (index, (output, log_sums)) in outputs.zip(log_sums.chunks_mut(length)).enumerate()
+            {
+                let query_head = key_head * heads.group() + index;
+                let head = Head {
+                    queries: self.head(inputs.queries, heads.queries, sequence, query_head),
+                    keys: self.head(inputs.keys, heads.keys, sequence, key_head),
+                    values: self.head(inputs.values, heads.keys, sequence, key_head),
+                    first: &first[sequence * length..(sequence + 1) * length],
+                    dim: heads.dim,
+                    scale: R::from_f64(self.scale),
+                };
+                head.forward(output, log_sums);
+            }
+        });
+        self.interleave(pool, heads.queries, &scratch, output);
+    }
+}
+
+/// One query head of one sequence.
+struct Head<'a, R> {
+    queries: Matrix<'a, R>,
+    keys: Matrix<'a, R>,
+    values: Matrix<'a, R>,
+    first: &'a [usize],
+    dim: usize,
+    scale: R,
+}
+
+impl<R: Real> Head<'_, R> {
+    /// Writes `output[length, dim]` and `log_sums[length]`.
+    fn forward(&self, output: &mut [R], log_sums: &mut [R]) {
+        let mut scores = vec![R::ZERO; TILE * TILE];
+        for queries in tiles(0..self.first.len()) {
+            let output = &mut output[queries.start * self.dim..queries.end * self.dim];
+            let mut rows = [Row::new(); TILE];
+            for keys in tiles(self.first[queries.start]..queries.end) {
+                self.scores(&queries, &keys, &mut scores);
+                for (row, query) in queries.clone().enumerate() {
+                    let scores = &mut scores[row * TILE..][..keys.len()];
+                    let shrink =
+                        rows[row].meet(scores, seen(query, self.first[query], &keys), self.scale);
+                    if shrink != R::ONE {
+                        let output = &mut output[row * self.dim..][..self.dim];
+                        output.iter_mut().for_each(|x| *x *= shrink);
+                    }
+                }
+                self.add_values(&queries, &keys, &scores, output);
+            }
+            let log_sums = &mut log_sums[queries];
+            for ((row, output), log_sum) in
+                rows.iter().zip(output.chunks_mut(self.dim)).zip(log_sums)
+            {
+                let share = R::ONE / row.sum;
+                output.iter_mut().for_each(|x| *x *= share);
+                *log_sum = row.maximum + row.sum.ln();
+            }
+        }
+    }
+
+    fn scores(&self, queries: &Range<usize>, keys: &Range<usize>, scores: &mut [R]) {
+        let size = Product {
+            rows: queries.len(),
+            columns: keys.len(),
+            inner: self.dim,
+        };
+        let target = Target {
+            elements: scores,
+            row_stride: TILE,
+            write: Write::Replace,
+        };
+        let keys = self.keys.rows_from(keys.start).transposed();
+        multiply(size, self.queries.rows_from(queries.start), keys, target);
+    }
+
+    fn add_values(
+        &self,
+        queries: &Range<usize>,
+        keys: &Range<usize>,
+        scores: &[R],
+        output: &mut [R],
+    ) {
+        let size = Product {
+            rows: queries.len(),
+            columns: self.dim,
+            inner: keys.len(),
+        };
+        let target = Target {
+            elements: output,
+            row_stride: self.dim,
+            write: Write::Add,
+        };
+        multiply(
+            size,
+            Matrix::new(scores, TILE),
+            self.values.rows_from(keys.start),
+            target,
+        );
+    }
+}
+
+/// What is known of a row of scores so far.
+#[derive(Clone, Copy)]
+struct Row<R> {
+    maximum: R,
+    /// Of exponentials of scores less the maximum.
+    sum: R,
+}
+
+impl<R: Real> Row<R> {
+    fn new() -> Self {
+        Self {
+            maximum: R::NEGATIVE_INFINITY,
+            sum: R::ZERO,
+        }
+    }
+
+    /// Replaces the scores that are seen by exponentials less the maximum so far, and the others by zeros. Returns by how much earlier exponentials shrink.
+    #[inline(always)]
+    fn meet(&mut self, scores: &mut [R], seen: Range<usize>, scale: R) -> R {
+        scores[..seen.start].fill(R::ZERO);
+        scores[seen.end..].fill(R::ZERO);
+        let scores = &mut scores[seen];
+        if scores.is_empty() {
+            return R::ONE;
+        }
+        let maximum = self.maximum.max(max(scores) * scale);
+        let shrink = (self.maximum - maximum).exp();
+        for score in scores.iter_mut() {
+            *score = (*score * scale - maximum).exp();
+        }
+        self.sum = self.sum * shrink + sum(scores, |x| x);
+        self.maximum = maximum;
+        shrink
+    }
+}

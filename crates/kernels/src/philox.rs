@@ -1,0 +1,130 @@
+//! Random numbers by place: Philox4x32-10, a function from a key and a counter to 128 bits.
+//!
+//! A [`Stream`] is named by a seed and numbers such as purpose, step, sample and layer. The number at each place of a stream depends on the name
+//! and the place only, never on what was drawn before, so no layout, thread count or restart changes it.
+
+use crate::pool::BLOCK;
+use crate::{Pool, Real};
+
+const ROUNDS: usize = 10;
+const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+
+/// The 128 bits of a counter under a key.
+#[inline(always)]
+pub fn philox([mut a, mut b, mut c, mut d]: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    for _ in 0..ROUNDS {
+        let [high, low] = product(MULTIPLIERS[0], a);
+        let [other_high, other_low] = product(MULTIPLIERS[1], c);
+        [a, b, c, d] = [other_high ^ b ^ key[0], other_low, high ^ d ^ key[1], low];
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    [a, b, c, d]
+}
+
+#[inline(always)]
+fn product(a: u32, b: u32) -> [u32; 2] {
+    halves(u64::from(a) * u64::from(b))
+}
+
+/// The upper and the lower 32 bits.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the bits are taken apart")]
+fn halves(value: u64) -> [u32; 2] {
+    [(value >> 32) as u32, value as u32]
+}
+
+/// An endless row of random words, four to a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    key: [u32; 2],
+    high: [u32; 2],
+}
+
+impl Stream {
+    /// The stream of a seed.
+    pub fn new(seed: u64) -> Self {
+        let [high, low] = halves(seed);
+        Self {
+            key: [low, high],
+            high: [0, 0],
+        }
+    }
+
+    /// A stream of its own for each `number`.
+    #[must_use]
+    pub fn with(self, number: u64) -> Self {
+        // The counters of this stream's own numbers differ in the upper half.
+        let [high, low] = halves(number);
+        let [a, b, c, d] = philox([low, high, !self.high[0], !self.high[1]], self.key);
+        Self {
+            key: [a, b],
+            high: [c, d],
+        }
+    }
+
+    /// The words at places `4·index` to `4·index + 3`.
+    #[inline(always)]
+    pub fn block(self, index: u64) -> [u32; 4] {
+        let [high, low] = halves(index);
+        philox([low, high, self.high[0], self.high[1]], self.key)
+    }
+
+    /// Writes the numbers at places `first` and on, equally likely in `[0, 1)`, multiples of 2⁻²⁴.
+    pub fn fill_uniform<R: Real>(self, pool: &Pool, first: u64, target: &mut [R]) {
+        let numbers = |words: [u32; 4]| words.map(uniform).map(R::from_f64);
+        self.join(pool, first, target, numbers, |target, number| {
+            *target = number
+        });
+    }
+
+    /// Writes the numbers at places `first` and on, normal around 0 with deviation 1.
+    pub fn fill_normal<R: Real>(self, pool: &Pool, first: u64, target: &mut [R]) {
+        let numbers = |[a, b, c, d]: [u32; 4]| {
+            let ([a, b], [c, d]) = (normal_pair(a, b), normal_pair(c, d));
+            [a, b, c, d].map(R::from_f64)
+        };
+        self.join(pool, first, target, numbers, |target, number| {
+            *target = number
+        });
+    }
+
+    /// Joins each element of `target` with the number at its place, `first` for the first, where `numbers` makes numbers of a block's words.
+    pub(crate) fn join<R: Real>(
+        self,
+        pool: &Pool,
+        first: u64,
+        target: &mut [R],
+        numbers: impl Fn([u32; 4]) -> [R; 4] + Send + Sync,
+        join: impl Fn(&mut R, R) + Send + Sync,
+    ) {
+        let skip = (first % 4) as usize;
+        let (head, body) = target.split_at_mut(((4 - skip) % 4).min(target.len()));
+        for (target, number) in head.iter_mut().zip(&numbers(self.block(first / 4))[skip..]) {
+            join(target, *number);
+        }
+        let first = first.div_ceil(4);
+        pool.each(body.chunks_mut(BLOCK).enumerate(), |(task, body)| {
+            let first = first + (task * BLOCK / 4) as u64;
+            for (index, block) in (first..).zip(body.chunks_mut(4)) {
+                for (target, number) in block.iter_mut().zip(numbers(self.block(index))) {
+                    join(target, number);
+                }
+            }
+        });
+    }
+}
+
+/// A number in `[0, 1)` of the upper 24 bits, which `f32` holds exactly.
+#[inline(always)]
+fn uniform(word: u32) -> f64 {
+    f64::from(word >> 8) / f64::from(1 << 24)
+}
+
+/// Two independent normal numbers of two words, by the method of Box and Muller.
+fn normal_pair(a: u32, b: u32) -> [f64; 2] {
+    // In (0, 1], whose logarithm is finite.
+    let radius = (-2.0 * ((f64::from(a) + 1.0) / 2_f64.powi(32)).ln()).sqrt();
+    let (sin, cos) = (std::f64::consts::TAU * f64::from(b) / 2_f64.powi(32)).sin_cos();
+    [radius * cos, radius * sin]
+}
