@@ -73,6 +73,52 @@ pub struct Pass<'a> {
 ///
 /// The first block of a model makes activations from the tokens and gets an empty one; the last returns the loss of each token (0 where it does
 /// not count), the same on every rank of the group, and gets the derivative with respect to each.
+///
+/// **Tied weights.** Two blocks of a model may list parameters of the same name, as the embedding and a head that is tied to it. Each has its own copy
+/// in its own slice and adds its own part of the gradient. Whoever owns the memory sums the gradients of one name, wherever the blocks
+/// live, before it updates them all alike; so they stay equal.
+///
+/// A block of one's own is this trait, and arithmetic from [`cairn_kernels`]:
+///
+/// ```
+/// use cairn_arena::{Init, Parameter};
+/// use cairn_kernels::Real;
+/// use cairn_model::{Activation, Block, Error, Keep, Pass, Saved};
+///
+/// /// Adds a learned number to each column. Ranks that share the rows each have a part of the sum that is its gradient.
+/// #[derive(Debug)]
+/// struct Shift {
+///     width: usize,
+///     sequence_parallel: bool,
+/// }
+///
+/// impl<R: Real> Block<R> for Shift {
+///     fn parameters(&self) -> Vec<Parameter> {
+///         vec![Parameter {
+///             name: "model.shift.bias".into(),
+///             shape: vec![self.width],
+///             split: None,
+///             init: Init::Zeros,
+///             decay: false,
+///             partial_gradient: self.sequence_parallel,
+///         }]
+///     }
+///
+///     fn forward(&self, _: &Pass<'_>, weights: &[R], mut input: Activation<R>, _: Keep) -> Result<(Activation<R>, Saved), Error> {
+///         for row in input.chunks_mut(self.width) {
+///             row.iter_mut().zip(weights).for_each(|(value, shift)| *value += *shift);
+///         }
+///         Ok((input, Box::new(())))
+///     }
+///
+///     fn backward(&self, _: &Pass<'_>, _: &[R], _: Saved, gradient: Activation<R>, sums: &mut [R]) -> Result<Activation<R>, Error> {
+///         for row in gradient.chunks(self.width) {
+///             sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += *value);
+///         }
+///         Ok(gradient)
+///     }
+/// }
+/// ```
 pub trait Block<R: Real>: Debug + Send + Sync {
     /// The parameters, whole.
     fn parameters(&self) -> Vec<Parameter>;
@@ -103,4 +149,34 @@ pub trait Block<R: Real>: Debug + Send + Sync {
         output_gradient: Activation<R>,
         gradients: &mut [R],
     ) -> Result<Activation<R>, Error>;
+
+    /// How many elements the parameters have, whole.
+    fn parameter_count(&self) -> usize {
+        let counts = self
+            .parameters()
+            .into_iter()
+            .map(|parameter| parameter.shape.iter().product::<usize>());
+        counts.sum()
+    }
+
+    /// About how many additions and multiplications a forward takes, on all ranks of the group together, for `tokens` tokens in sequences of
+    /// `length`; a backward takes twice as many. A block that says nothing is taken for products with all of its parameters.
+    fn forward_flops(&self, tokens: usize, _length: usize) -> f64 {
+        2.0 * tokens as f64 * self.parameter_count() as f64
+    }
+
+    /// About how many elements a rank keeps for the backward of `tokens` tokens, if `tp` ranks share the block.
+    fn kept_elements(&self, _tokens: usize, _tp: usize, _keep: Keep) -> usize {
+        0
+    }
+}
+
+/// What a block saved, in its own type.
+///
+/// # Panics
+/// If it was saved by another block, or with [`Keep::Nothing`].
+pub(crate) fn unpack<T: 'static>(saved: Saved) -> T {
+    *saved
+        .downcast()
+        .expect("a backward gets what the forward of the same block kept")
 }

@@ -1,0 +1,210 @@
+//! A decoder layer: attention and the feed-forward part, each added to its input.
+
+mod attention;
+mod branch;
+mod cache;
+mod feed_forward;
+mod make;
+
+pub(crate) use cache::Cache;
+
+use crate::block::{Activation, Block, Keep, Pass, Saved, unpack};
+use crate::config::ModelConfig;
+use crate::error::Error;
+use crate::model::Options;
+use crate::parts::{cut, cut_mut};
+use crate::rows::{Place, Share, check_len};
+use attention::Attention;
+use branch::{Branch, Inner};
+use cairn_arena::Parameter;
+use cairn_collectives::numbers::Number;
+use cairn_kernels::Real;
+use cairn_kernels::elementwise::add;
+use feed_forward::FeedForward;
+use make::Maker;
+
+/// A decoder layer: attention over the rows of each sequence, then the feed-forward part, each on normalised rows and added to them.
+#[derive(Debug)]
+pub struct DecoderLayer {
+    attention: Branch<Attention>,
+    feed_forward: Branch<FeedForward>,
+}
+
+/// What the backward needs.
+enum Kept<R: Real> {
+    /// Only the input.
+    Input(Vec<R>),
+    /// What the branches kept.
+    Branches(Branches<R>),
+}
+
+struct Branches<R: Real> {
+    attention: branch::Kept<R, <Attention as Inner>::Kept<R>>,
+    feed_forward: branch::Kept<R, <FeedForward as Inner>::Kept<R>>,
+}
+
+impl DecoderLayer {
+    /// Layer `layer` of a model.
+    pub fn new(config: &ModelConfig, options: &Options, layer: usize) -> Self {
+        let make = Maker {
+            config,
+            options,
+            layer,
+        };
+        Self {
+            attention: Branch {
+                norm: make.norm("input_layernorm"),
+                inner: make.attention(),
+                dropout: make.dropout(0),
+            },
+            feed_forward: Branch {
+                norm: make.norm("post_attention_layernorm"),
+                inner: make.feed_forward(),
+                dropout: make.dropout(1),
+            },
+        }
+    }
+
+    /// How many elements a rank's slice has.
+    pub(crate) fn len(&self, share: Share) -> usize {
+        self.lens(share).iter().sum()
+    }
+
+    /// The rows of new tokens at `positions` of one sequence, whose earlier tokens are in the cache; those of the new ones are added to it.
+    pub(crate) fn extend<R: Real>(
+        &self,
+        place: Place<'_>,
+        weights: &[R],
+        mut rows: Vec<R>,
+        cache: &mut Cache<R>,
+    ) -> Vec<R> {
+        let [attention, feed_forward] = cut(weights, self.lens(place.share));
+        let (normed, weights) = self.attention.enter(place, attention, &rows);
+        let output = self.attention.inner.extend(place, weights, &normed, cache);
+        add(place.pool, &output, &mut rows);
+        let (normed, weights) = self.feed_forward.enter(place, feed_forward, &rows);
+        let (output, _) = self
+            .feed_forward
+            .inner
+            .apply(place, weights, &normed, Keep::Nothing);
+        add(place.pool, &output, &mut rows);
+        rows
+    }
+
+    fn lens(&self, share: Share) -> [usize; 2] {
+        [self.attention.len(share), self.feed_forward.len(share)]
+    }
+
+    fn forward_kept<R: Real + Number>(
+        &self,
+        pass: &Pass<'_>,
+        weights: &[R],
+        input: Vec<R>,
+        keep: Keep,
+    ) -> Result<(Vec<R>, Branches<R>), Error> {
+        let [attention, feed_forward] = cut(weights, self.lens(pass.share()));
+        let (rows, attention) = self.attention.forward(pass, attention, input, keep)?;
+        let (rows, feed_forward) = self.feed_forward.forward(pass, feed_forward, rows, keep)?;
+        let kept = Branches {
+            attention,
+            feed_forward,
+        };
+        Ok((rows, kept))
+    }
+}
+
+impl<R: Real + Number> Block<R> for DecoderLayer {
+    fn parameters(&self) -> Vec<Parameter> {
+        let mut parameters = self.attention.parameters();
+        parameters.extend(self.feed_forward.parameters());
+        parameters
+    }
+
+    fn forward(
+        &self,
+        pass: &Pass<'_>,
+        weights: &[R],
+        input: Activation<R>,
+        keep: Keep,
+    ) -> Result<(Activation<R>, Saved), Error> {
+        pass.batch.check()?;
+        check_len("the layer's slice", weights.len(), self.len(pass.share()))?;
+        let elements = pass.local_rows().len() * self.attention.norm.width;
+        check_len("the layer's input", input.len(), elements)?;
+        let again = (keep == Keep::Input).then(|| input.clone());
+        let (output, kept) = self.forward_kept(pass, weights, input, keep)?;
+        let saved: Saved = match (keep, again) {
+            (Keep::Nothing, _) => Box::new(()),
+            (_, Some(input)) => Box::new(Kept::Input(input)),
+            (_, None) => Box::new(Kept::Branches(kept)),
+        };
+        Ok((output, saved))
+    }
+
+    fn backward(
+        &self,
+        pass: &Pass<'_>,
+        weights: &[R],
+        saved: Saved,
+        output_gradient: Activation<R>,
+        gradients: &mut [R],
+    ) -> Result<Activation<R>, Error> {
+        let kept = match unpack(saved) {
+            Kept::Input(input) => self.forward_kept(pass, weights, input, Keep::Everything)?.1,
+            Kept::Branches(kept) => kept,
+        };
+        let lens = self.lens(pass.share());
+        let [attention, feed_forward] = cut(weights, lens);
+        let [attention_gradients, feed_forward_gradients] = cut_mut(gradients, lens);
+        let gradient = self.feed_forward.backward(
+            pass,
+            feed_forward,
+            kept.feed_forward,
+            output_gradient,
+            feed_forward_gradients,
+        )?;
+        self.attention.backward(
+            pass,
+            attention,
+            kept.attention,
+            gradient,
+            attention_gradients,
+        )
+    }
+
+    fn forward_flops(&self, tokens: usize, length: usize) -> f64 {
+        let attention = &self.attention.inner;
+        let linears = attention
+            .linears()
+            .into_iter()
+            .chain(self.feed_forward.inner.linears());
+        let products: f64 = linears.map(|linear| linear.flops(tokens)).sum();
+        // Scores and their product with values; on average a token sees half of its sequence.
+        let seen = 4.0 * tokens as f64 * (length as f64 / 2.0) * attention.query.outputs as f64;
+        products + seen
+    }
+
+    fn kept_elements(&self, tokens: usize, tp: usize, keep: Keep) -> usize {
+        let hidden = self.attention.norm.width;
+        let local = if self.attention.norm.partial_gradient {
+            tokens.div_ceil(tp)
+        } else {
+            tokens
+        };
+        let queries = self.attention.inner.query.outputs.div_ceil(tp);
+        let keys = self.attention.inner.key.outputs.div_ceil(tp);
+        let inner = self.feed_forward.inner.gate.outputs.div_ceil(tp);
+        let raw = if self.attention.inner.norms.is_some() {
+            queries + keys
+        } else {
+            0
+        };
+        let selected = local * 2 * hidden + tokens * (2 * queries + 2 * keys + 2 * inner);
+        match keep {
+            Keep::Nothing => 0,
+            Keep::Input => local * hidden,
+            Keep::Selected => selected,
+            Keep::Everything => selected + tokens * (2 * hidden + inner + raw),
+        }
+    }
+}
