@@ -86,11 +86,14 @@ impl CrossEntropy {
         assert_eq!(losses.len(), targets.len());
         let z = R::from_f64(self.z_loss);
         for (index, &target) in targets.iter().enumerate() {
-            let log_sum = maxima[index] + sums[index].ln();
+            let log_of_sum = sums[index].ln();
+            let log_sum = maxima[index] + log_of_sum;
             sums[index] = log_sum;
+            // Two large numbers are subtracted before a small one is added.
+            let loss = (maxima[index] - target_logits[index]) + log_of_sum;
             losses[index] = match target {
                 ..0 => R::ZERO,
-                _ => log_sum - target_logits[index] + z * log_sum * log_sum,
+                _ => loss + z * log_sum * log_sum,
             };
         }
     }
