@@ -98,7 +98,8 @@ def measure(name: str, training: Training, folder: Path, saves: int, **options: 
     begun = time.perf_counter()
     run.prepare(training.state, blocking=True)
     preparing = time.perf_counter() - begun
-    calls, stalls, windows, durable, slower = [], [], [], [], []
+    ceilings = [direct_ceiling(folder.parent, 12 << 30)]
+    calls, stalls, windows, durable, slower, nothing = [], [], [], [], [], []
     for number in range(saves + 1):
         # The clock of a GPU drifts: what is usual is asked anew around every save.
         base = statistics.median(training.steps(3 if training.accumulate > 1 else 9))
@@ -118,10 +119,13 @@ def measure(name: str, training: Training, folder: Path, saves: int, **options: 
             stalls.append(calls[-1] + sum(step - base for step in copied))
             windows.append(calls[-1] + sum(step - base for step in steps))
             slower.append(statistics.median(steps[len(copied) :] or steps) / base - 1)
+            # The same sum where nothing is saved: what of a stall is only that steps differ.
+            nothing.append(sum(step - base for step in training.steps(len(copied))))
     used = free_before - torch.cuda.mem_get_info()[0] - (torch.cuda.memory_reserved() - reserved_before)
     peak = host_bytes("VmHWM") - resident
     after = usual_step(training)
-    ceiling = direct_ceiling(folder, 8 << 30)
+    ceilings.append(direct_ceiling(folder.parent, 12 << 30))
+    ceiling = statistics.mean(ceilings)
     report(
         name,
         step_s=base,
@@ -131,11 +135,13 @@ def measure(name: str, training: Training, folder: Path, saves: int, **options: 
         call_ms_p50=quantile(calls[1:], 0.5) * 1e3,
         stall_ms_p50=quantile(stalls, 0.5) * 1e3,
         stall_ms_p99=quantile(stalls, 0.99) * 1e3,
+        no_save_ms_p50=quantile(nothing, 0.5) * 1e3,
+        no_save_ms_p99=quantile(nothing, 0.99) * 1e3,
         window_extra_ms_p50=quantile(windows, 0.5) * 1e3,
         slowdown_while_writing=statistics.median(slower),
         durable_s_p50=quantile(durable[1:], 0.5),
         bytes=result.len_bytes,
-        disk_gbps=ceiling / GB,
+        disk_gbps=[round(one / GB, 3) for one in ceilings],
         durable_over_ceiling=quantile(durable[1:], 0.5) / (result.len_bytes / ceiling),
         device_mb=used / 1e6,
         host_peak_gb=peak / GB,
@@ -214,20 +220,22 @@ def measure_dcp(training: Training, folder: Path, saves: int) -> None:
     base = usual_step(training)
     best = StagingOptions(use_pinned_memory=True, use_shared_memory=False, use_async_staging=True, use_non_blocking_copy=True)
     stager = DefaultStager(best)
-    stalls, done = [], []
     for number in range(saves + 1):
         begun = time.perf_counter()
         handle: Any = dcp.async_save(training.tensors(), checkpoint_id=f"{folder}/{number}", async_stager=stager)
         # The state may not change before it is staged, and nothing but the caller sees to that.
-        handle.staging_completion.result()
-        stall = time.perf_counter() - begun
+        handle.staging_completion.exception()
+        staged = time.perf_counter() - begun
+        stall = staged
         while not handle.upload_completion.done():
             stall += training.step() - base
-        handle.upload_completion.result()
-        done.append(time.perf_counter() - begun)
-        stalls.append(stall)
-        shutil.rmtree(f"{folder}/{number}")
-    report("dcp.async_save, pinned stager", step_s=base, stall_s=stalls[1:], done_s=done[1:], first_stall_s=stalls[0])
+        failure = handle.upload_completion.exception()
+        done = time.perf_counter() - begun
+        name = f"dcp.async_save, pinned stager, save {number}"
+        report(name, step_s=base, staged_s=staged, stall_s=stall, done_s=done, failure=repr(failure) if failure else None)
+        if failure:
+            stager = DefaultStager(best)
+        shutil.rmtree(f"{folder}/{number}", ignore_errors=True)
     dist.destroy_process_group()
 
 
