@@ -26,6 +26,8 @@
 //! # Ok::<(), cairn_data::Error>(())
 //! ```
 //!
+//! Text becomes tokens by a [`Tokenizer`]: [`Bytes`], or with the feature `tokenizers` any `tokenizer.json`. [`Texts`] reads documents from files, [`Tokenize`] puts the tokens into a file.
+//!
 //! Files are read by position, a few ranges for each sample: memory does not grow with them, and what is read often stays in the system's page cache.
 
 mod documents;
@@ -43,6 +45,9 @@ mod samples;
 mod state;
 #[cfg(test)]
 mod testing;
+mod text;
+mod tokenize;
+mod tokenizer;
 mod tokens;
 
 pub use documents::{Documents, Fields, bounds, document_at, open};
@@ -55,4 +60,9 @@ pub use prefetch::Prefetch;
 pub use sample::{IGNORED, PADDING, Sample};
 pub use samples::{Cut, Samples};
 pub use state::State;
+pub use text::{Format, Keep, Text, Texts};
+pub use tokenize::{Tokenize, Tokenized};
+#[cfg(feature = "tokenizers")]
+pub use tokenizer::HuggingFace;
+pub use tokenizer::{Bytes, Tokenizer, tokenizer};
 pub use tokens::{TokenFile, TokenWriter, Width};
