@@ -49,6 +49,7 @@ pub mod spec;
 #[cfg(test)]
 mod testing;
 mod tokenizer;
+mod vectors;
 mod vocabulary;
 
 pub use config::{

@@ -129,7 +129,10 @@ impl Merge {
             cost.work += elements as u64 * tensor.inputs.len() as u64 * passes;
             let wide = 8 * (2 * tensor.inputs.len() as u64 + 3);
             let remembered = match &tensor.method {
-                Method::Tasks(tasks) => tasks.memory_bytes(elements) as u64,
+                Method::Tasks(tasks) => {
+                    let (shape, threads) = (&tensor.tensor.shape, self.options.threads);
+                    tasks.memory_bytes(shape, tensor.inputs.len(), threads) as u64
+                }
                 _ => 0,
             };
             let tables = (tensor.inputs.len() as u64 * 8) << 16;

@@ -2,6 +2,7 @@
 
 use super::Blend;
 use crate::number::{Arithmetic, Real};
+use crate::vectors::vectorized;
 
 /// The only input as it is, perhaps scaled.
 pub(crate) struct Pass {
@@ -42,17 +43,22 @@ impl<A: Arithmetic> Linear<A> {
 impl<A: Arithmetic> Blend<A> for Linear<A> {
     fn blend(&self, _first: usize, inputs: &[Vec<A::Real>], out: &mut [A::Real]) {
         out.fill(A::Real::default());
-        for (input, weight) in inputs.iter().zip(&self.weights) {
-            for (sum, value) in out.iter_mut().zip(input) {
-                *sum = sum.add_product(*value, *weight);
-            }
-        }
-        for sum in out {
-            *sum = A::round(match self.divisor {
-                Some(divisor) => *sum / divisor,
-                None => *sum,
-            });
-        }
+        vectorized(
+            #[inline(always)]
+            || {
+                for (input, weight) in inputs.iter().zip(&self.weights) {
+                    for (sum, value) in out.iter_mut().zip(input) {
+                        *sum = sum.add_product(*value, *weight);
+                    }
+                }
+                for sum in out {
+                    *sum = A::round(match self.divisor {
+                        Some(divisor) => *sum / divisor,
+                        None => *sum,
+                    });
+                }
+            },
+        );
     }
 }
 

@@ -1,13 +1,19 @@
 //! Thins out a model's changes: which elements stay, and by how much what stays is scaled.
 
+mod ranks;
+
 use super::tasks::changes;
 use crate::Error;
 use crate::number::{Arithmetic, Real};
-use crate::operands::{Block, Lanes, Operands};
-use crate::passes::{BLOCK, blocks, map};
+use crate::operands::{Lanes, Operands};
 use crate::random::{Stream, threshold};
 use crate::select::{Ranked, Streams, key, places, ranked};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::vectors::vectorized;
+
+pub(super) use ranks::Rise;
+
+/// Random numbers drawn at once.
+const DRAWN: usize = 256;
 
 /// How a model's changes are thinned out.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,6 +58,11 @@ pub(crate) enum Kept {
     },
     /// Pairs of key and element from the first on and before the second.
     Between(Option<(u64, usize)>, Option<(u64, usize)>),
+    /// Those whose random number is below a limit.
+    Random {
+        stream: Stream,
+        limit: u32,
+    },
     /// Those whose bit is set.
     Mask(Vec<u64>),
     /// Each with a factor; zero if it goes.
@@ -60,6 +71,7 @@ pub(crate) enum Kept {
 
 impl Kept {
     /// Sets to zero what does not stay among `changes`, the elements from `first` on.
+    #[inline(always)]
     pub(crate) fn apply<A: Arithmetic>(&self, first: usize, changes: &mut [A::Real]) {
         let zero = A::Real::default();
         let mut clear = |keep: &dyn Fn(usize, A::Real) -> bool| {
@@ -85,11 +97,30 @@ impl Kept {
                 let place = (key::<A>(change.abs()), at);
                 low.is_none_or(|low| place >= low) && high.is_none_or(|high| place < high)
             }),
+            Kept::Random { stream, limit } => {
+                let mut numbers = [0; DRAWN];
+                for (index, changes) in changes.chunks_mut(DRAWN).enumerate() {
+                    let numbers = &mut numbers[..changes.len()];
+                    stream.fill(first + index * DRAWN, numbers);
+                    for (change, number) in changes.iter_mut().zip(numbers) {
+                        *change = if *number < *limit { *change } else { zero };
+                    }
+                }
+            }
             Kept::Mask(words) => {
-                for (at, change) in changes.iter_mut().enumerate() {
-                    let at = first + at;
-                    let stays = words[at / 64] >> (at % 64) & 1 == 1;
-                    *change = if stays { *change } else { zero };
+                let until_word = first.next_multiple_of(64) - first;
+                let (head, rest) = changes.split_at_mut(until_word.min(changes.len()));
+                let mask = |word: u64, changes: &mut [A::Real]| {
+                    for (bit, change) in changes.iter_mut().enumerate() {
+                        *change = if word >> bit & 1 == 1 { *change } else { zero };
+                    }
+                };
+                if !head.is_empty() {
+                    mask(words[first / 64] >> (first % 64), head);
+                }
+                let words = &words[first.div_ceil(64)..];
+                for (changes, word) in rest.chunks_mut(64).zip(words) {
+                    mask(*word, changes);
                 }
             }
             Kept::Factors(factors) => {
@@ -112,22 +143,22 @@ pub(crate) fn keep<A: Arithmetic>(
         kept.push(match (selected, *thinning) {
             (Some(selected), _) => selected,
             (None, Thinning::Nothing) => Kept::Nothing,
-            (None, Thinning::Random { density }) => random(operands, task, density)?,
+            (None, Thinning::Random { density }) => random(operands, task, density),
             (None, Thinning::Ranked { density, epsilon }) => {
-                // The probability of the smallest, and how much that of the largest is above it.
-                let rise = (density - epsilon, 2.0 * epsilon);
-                by_rank::<A>(
-                    operands,
-                    task,
-                    Lanes::along(&operands.shape, 1),
-                    rise,
-                    false,
-                )?
+                let rise = Rise {
+                    lanes: Lanes::along(&operands.shape, 1),
+                    lowest: density - epsilon,
+                    rise: 2.0 * epsilon,
+                };
+                rise.mask::<A>(operands, task)?
             }
             (None, Thinning::RankedWhole { density, epsilon }) => {
-                let rise = (density - epsilon / 2.0, epsilon);
-                let whole = Lanes::whole(operands.elements);
-                by_rank::<A>(operands, task, whole, rise, true)?
+                let rise = Rise {
+                    lanes: Lanes::whole(operands.elements),
+                    lowest: density - epsilon / 2.0,
+                    rise: epsilon,
+                };
+                rise.factors::<A>(operands, task)?
             }
             (None, _) => Kept::All,
         });
@@ -143,8 +174,13 @@ fn select<A: Arithmetic>(
     let elements = operands.elements;
     let keys = |inputs: &[Vec<A::Real>], _: usize, task: usize, keys: &mut Vec<u64>| {
         keys.clear();
-        let magnitudes = changes::<A>(inputs, operands.has_base, task);
-        keys.extend(magnitudes.map(|change| key::<A>(change.abs())));
+        vectorized(
+            #[inline(always)]
+            || {
+                let magnitudes = changes::<A>(inputs, operands.has_base, task);
+                keys.extend(magnitudes.map(|change| key::<A>(change.abs())));
+            },
+        );
     };
     let streams = Streams::<A> {
         keys: &keys,
@@ -275,78 +311,10 @@ impl Window {
 }
 
 /// Every element with the same probability.
-fn random(operands: &Operands, task: usize, density: f64) -> Result<Kept, Error> {
+fn random(operands: &Operands, task: usize, density: f64) -> Kept {
     let stream = Stream::new(operands.seed, &operands.name, task);
-    let below = threshold(density);
-    // A block is a whole number of words.
-    let words = map(
-        operands.threads,
-        blocks(operands.elements),
-        || (),
-        |(), elements| {
-            let mut words = vec![0_u64; elements.len().div_ceil(64)];
-            stream.each(elements.start, elements.len(), |at, number| {
-                words[at / 64] |= u64::from(u64::from(number) < below) << (at % 64);
-            });
-            Ok(words)
-        },
-    )?;
-    Ok(Kept::Mask(words.concat()))
-}
-
-/// Every element with a probability that rises with its rank in its lane.
-fn by_rank<A: Arithmetic>(
-    operands: &Operands,
-    task: usize,
-    lanes: Lanes,
-    (lowest, rise): (f64, f64),
-    divides: bool,
-) -> Result<Kept, Error> {
-    let stream = Stream::new(operands.seed, &operands.name, task);
-    let bits: Vec<AtomicU64> = (0..operands.elements.div_ceil(64))
-        .map(|_| AtomicU64::new(0))
-        .collect();
-    let probability = |rank: usize| match lanes.len {
-        0 | 1 => lowest + rise / 2.0,
-        len => lowest + rise * rank as f64 / (len - 1) as f64,
-    };
-    let state = || (Block::<A>::new(), Vec::new(), Vec::new());
-    let groups = lanes.groups(operands.elements, BLOCK);
-    let factors = map(
-        operands.threads,
-        groups,
-        state,
-        |(block, order, numbers), elements| {
-            let first = elements.start;
-            let inputs = block.load(operands, elements.clone())?;
-            let values: Vec<A::Real> = changes::<A>(inputs, operands.has_base, task).collect();
-            numbers.resize(elements.len(), 0);
-            stream.each(first, elements.len(), |at, number| numbers[at] = number);
-            let mut factors = vec![0.0; if divides { elements.len() } else { 0 }];
-            for start in (0..elements.len()).step_by(lanes.stretch()) {
-                for lane in start..start + lanes.stride {
-                    let places = (0..lanes.len).map(|step| lane + step * lanes.stride);
-                    order.clear();
-                    order.extend(places.map(|at| (key::<A>(values[at].abs()), at)));
-                    order.sort_unstable();
-                    for (rank, (_, at)) in order.iter().enumerate() {
-                        let probability = probability(rank);
-                        if u64::from(numbers[*at]) >= threshold(probability) {
-                            continue;
-                        }
-                        let element = first + at;
-                        bits[element / 64].fetch_or(1 << (element % 64), Ordering::Relaxed);
-                        if divides {
-                            factors[*at] = f32::of(1.0 / probability);
-                        }
-                    }
-                }
-            }
-            Ok(factors)
-        },
-    )?;
-    Ok(match divides {
-        true => Kept::Factors(factors.concat()),
-        false => Kept::Mask(bits.into_iter().map(AtomicU64::into_inner).collect()),
-    })
+    match u32::try_from(threshold(density)) {
+        Ok(limit) => Kept::Random { stream, limit },
+        Err(_) => Kept::All,
+    }
 }

@@ -1,11 +1,15 @@
 //! Task arithmetic: what models changed in a base model, thinned out, and put together by sum or by vote.
 
 use super::Blend;
-use super::keep::{Kept, Rescale, Thinning, keep};
+use super::keep::{Kept, Rescale, Rise, Thinning, keep};
 use crate::Error;
 use crate::number::{Arithmetic, Real};
-use crate::operands::{Block, Operands};
+use crate::operands::{Block, Lanes, Operands};
 use crate::passes::{blocks, map};
+use crate::vectors::vectorized;
+
+/// Elements that are put together at once: few enough that what is worked out of them stays in the fastest cache.
+const STRIP: usize = 1024;
 
 /// Below this, a sum of magnitudes is not divided by.
 const SMALLEST_SUM: f64 = 1e-7;
@@ -64,14 +68,26 @@ impl Tasks {
         selection + ranking + u64::from(sums)
     }
 
-    /// Bytes of memory for what is remembered of each element.
-    pub(crate) fn memory_bytes(&self, elements: usize) -> usize {
-        let each = |task: &Task| match task.thinning {
-            Thinning::Random { .. } | Thinning::Ranked { .. } => elements / 8,
+    /// Bytes of memory beyond blocks: for what is remembered of each element, and for ranking one tensor of `inputs`.
+    pub(crate) fn memory_bytes(&self, shape: &[usize], inputs: usize, threads: usize) -> usize {
+        let elements: usize = shape.iter().product();
+        let remembered = |task: &Task| match task.thinning {
+            Thinning::Ranked { .. } => elements / 8,
             Thinning::RankedWhole { .. } => elements * 4,
             _ => 0,
         };
-        self.tasks.iter().map(each).sum()
+        let ranking = |task: &Task| match task.thinning {
+            Thinning::Ranked { .. } => {
+                Rise::memory_bytes(Lanes::along(shape, 1), elements, inputs, threads)
+            }
+            // What is worked out is joined at the end, so it is there twice for a moment.
+            Thinning::RankedWhole { .. } => {
+                elements * 4 + Rise::memory_bytes(Lanes::whole(elements), elements, inputs, threads)
+            }
+            _ => 0,
+        };
+        let ranking = self.tasks.iter().map(ranking).max();
+        self.tasks.iter().map(remembered).sum::<usize>() + ranking.unwrap_or(0)
     }
 
     pub(super) fn prepare<A: Arithmetic>(&self, operands: &Operands) -> Result<Ready<A>, Error> {
@@ -141,14 +157,20 @@ fn sum_factors<A: Arithmetic>(
         |(block, values), elements| {
             let first = elements.start;
             let inputs = block.load(operands, elements)?;
-            let mut of = |(task, kept): (usize, &Kept)| {
-                values.clear();
-                values.extend(changes::<A>(inputs, operands.has_base, task));
-                let before = magnitude::<A>(values);
-                kept.apply::<A>(first, values);
-                (before, magnitude::<A>(values))
-            };
-            Ok(kept.iter().enumerate().map(&mut of).collect::<Vec<_>>())
+            let mut sums = Vec::with_capacity(kept.len());
+            for (task, kept) in kept.iter().enumerate() {
+                sums.push(vectorized(
+                    #[inline(always)]
+                    || {
+                        values.clear();
+                        values.extend(changes::<A>(inputs, operands.has_base, task));
+                        let before = magnitude::<A>(values);
+                        kept.apply::<A>(first, values);
+                        (before, magnitude::<A>(values))
+                    },
+                ));
+            }
+            Ok(sums)
         },
     )?;
     let factor = |(task, kept): (usize, &Kept)| {
@@ -161,6 +183,7 @@ fn sum_factors<A: Arithmetic>(
 }
 
 /// The sum of magnitudes, in eight sums that are added at the end: the order never changes.
+#[inline(always)]
 fn magnitude<A: Arithmetic>(values: &[A::Real]) -> f64 {
     let mut sums = [0.0; 8];
     let (eights, rest) = values.as_chunks::<8>();
@@ -174,13 +197,14 @@ fn magnitude<A: Arithmetic>(values: &[A::Real]) -> f64 {
 }
 
 /// What task number `task` changed: the input, or its difference to the base, which is the first input.
+#[inline(always)]
 pub(super) fn changes<'a, A: Arithmetic>(
-    inputs: &'a [Vec<A::Real>],
+    inputs: &'a [impl AsRef<[A::Real]>],
     has_base: bool,
     task: usize,
 ) -> impl Iterator<Item = A::Real> + 'a {
-    let input = &inputs[task + usize::from(has_base)];
-    let base = &inputs[0];
+    let input = inputs[task + usize::from(has_base)].as_ref();
+    let base = inputs[0].as_ref();
     input
         .iter()
         .zip(base)
@@ -208,32 +232,51 @@ struct Part<R> {
 }
 
 impl<A: Arithmetic> Ready<A> {
-    /// What a task adds to each element.
-    fn addend(&self, first: usize, inputs: &[Vec<A::Real>], task: usize) -> Vec<A::Real> {
+    /// Writes to `values` what a task adds to each element.
+    #[inline(always)]
+    fn addend(&self, first: usize, inputs: &[&[A::Real]], task: usize, values: &mut Vec<A::Real>) {
         let part = &self.parts[task];
-        let mut values: Vec<A::Real> = changes::<A>(inputs, self.has_base, task).collect();
-        part.kept.apply::<A>(first, &mut values);
+        values.clear();
+        values.extend(changes::<A>(inputs, self.has_base, task));
+        part.kept.apply::<A>(first, values);
         if let Some(factor) = part.factor {
-            for value in &mut values {
+            for value in &mut *values {
                 *value = A::round(*value * factor);
             }
         }
-        for value in &mut values {
+        for value in values {
             *value = A::round(*value * part.weight);
         }
-        values
+    }
+
+    /// Writes the sum of the addends, divided by all weights if asked.
+    #[inline(always)]
+    fn sum(&self, addends: &[Vec<A::Real>], out: &mut [A::Real]) {
+        out.fill(A::Real::default());
+        for addend in addends {
+            for (sum, value) in out.iter_mut().zip(addend) {
+                *sum = *sum + *value;
+            }
+        }
+        for sum in out {
+            *sum = A::round(*sum);
+            if self.normalize {
+                *sum = A::round(*sum / self.divisor);
+            }
+        }
     }
 
     /// Writes the sum of the addends on the elected side, divided by their weights if asked.
     ///
     /// Signs cannot be foreseen, so nothing branches on them: each loop runs over vectors.
+    #[inline(always)]
     fn elect(&self, election: Election, addends: &[Vec<A::Real>], out: &mut [A::Real]) {
         let (zero, one) = (A::Real::default(), A::of(1.0));
         let sign = |value: A::Real| {
             let positive = if value > zero { one } else { zero };
             positive - if value < zero { one } else { zero }
         };
-        let mut votes = vec![zero; out.len()];
+        let mut votes = [zero; STRIP];
         for addend in addends {
             for (vote, value) in votes.iter_mut().zip(addend) {
                 *vote = *vote
@@ -244,7 +287,7 @@ impl<A: Arithmetic> Ready<A> {
             }
         }
         out.fill(zero);
-        let mut weights = vec![zero; out.len()];
+        let mut weights = [zero; STRIP];
         for (addend, part) in addends.iter().zip(&self.parts) {
             let sums = out.iter_mut().zip(&mut weights);
             for ((sum, weight), (value, vote)) in sums.zip(addend.iter().zip(&votes)) {
@@ -264,25 +307,22 @@ impl<A: Arithmetic> Ready<A> {
     }
 }
 
-impl<A: Arithmetic> Blend<A> for Ready<A> {
-    fn blend(&self, first: usize, inputs: &[Vec<A::Real>], out: &mut [A::Real]) {
-        let addends = (0..self.parts.len()).map(|task| self.addend(first, inputs, task));
+impl<A: Arithmetic> Ready<A> {
+    /// Works out a strip of elements; `addends` is scratch, one for each task.
+    #[inline(always)]
+    fn strip(
+        &self,
+        first: usize,
+        inputs: &[&[A::Real]],
+        addends: &mut [Vec<A::Real>],
+        out: &mut [A::Real],
+    ) {
+        for (task, addend) in addends.iter_mut().enumerate() {
+            self.addend(first, inputs, task, addend);
+        }
         match self.election {
-            Some(election) => self.elect(election, &addends.collect::<Vec<_>>(), out),
-            None => {
-                out.fill(A::Real::default());
-                for addend in addends {
-                    for (sum, value) in out.iter_mut().zip(addend) {
-                        *sum = *sum + value;
-                    }
-                }
-                for sum in out.iter_mut() {
-                    *sum = A::round(*sum);
-                    if self.normalize {
-                        *sum = A::round(*sum / self.divisor);
-                    }
-                }
-            }
+            Some(election) => self.elect(election, addends, out),
+            None => self.sum(addends, out),
         }
         if let Some(lambda) = self.lambda {
             for value in out.iter_mut() {
@@ -290,9 +330,27 @@ impl<A: Arithmetic> Blend<A> for Ready<A> {
             }
         }
         if self.has_base {
-            for (value, base) in out.iter_mut().zip(&inputs[0]) {
+            for (value, base) in out.iter_mut().zip(inputs[0]) {
                 *value = A::round(*base + *value);
             }
         }
+    }
+}
+
+impl<A: Arithmetic> Blend<A> for Ready<A> {
+    fn blend(&self, first: usize, inputs: &[Vec<A::Real>], out: &mut [A::Real]) {
+        let mut addends = vec![Vec::with_capacity(STRIP); self.parts.len()];
+        let mut strip = Vec::with_capacity(inputs.len());
+        vectorized(
+            #[inline(always)]
+            || {
+                for (index, out) in out.chunks_mut(STRIP).enumerate() {
+                    let start = index * STRIP;
+                    strip.clear();
+                    strip.extend(inputs.iter().map(|input| &input[start..start + out.len()]));
+                    self.strip(first + start, &strip, &mut addends, out);
+                }
+            },
+        );
     }
 }
