@@ -60,6 +60,14 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A model has too many layers.
+    #[error("{layers} layers are more than the limit of {limit}")]
+    TooManyLayers {
+        /// How many there are.
+        layers: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// Something cannot take this long.
     #[error("{what} cannot cost {cost}")]
     Cost {
@@ -75,6 +83,14 @@ pub enum Error {
         costs: usize,
         /// How many parts.
         parts: usize,
+    },
+    /// A chart would be too large.
+    #[error("a chart of {actions} actions is more than the limit of {limit}")]
+    TooMuchToDraw {
+        /// How many actions there are.
+        actions: usize,
+        /// How many are drawn at most.
+        limit: usize,
     },
 }
 

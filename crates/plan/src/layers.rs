@@ -22,12 +22,16 @@ pub struct LayerCosts {
 
 impl LayerCosts {
     /// Layers that are all alike, and nothing else.
-    pub fn equal(layers: usize) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If there are more than [`MAX_LAYERS`].
+    pub fn equal(layers: usize) -> Result<Self, Error> {
+        check_count(layers)?;
+        Ok(Self {
             layers: vec![1.0; layers],
             embedding: 0.0,
             head: 0.0,
-        }
+        })
     }
 
     /// The cost of a part that has these layers, if it is one of `parts`.
@@ -59,23 +63,21 @@ impl LayerCosts {
 /// # Errors
 /// If there are more parts than there is something to put into, or a cost is negative or not a number.
 pub fn split_layers(costs: &LayerCosts, parts: usize) -> Result<Vec<Range<usize>>, Error> {
-    costs.check()?;
     let layers = costs.layers.len();
-    let refuse = |reason: String| {
+    check_count(layers)?;
+    costs.check()?;
+    let refuse = |reason: &str| {
         Err(Error::Split {
             layers,
             parts,
-            reason,
+            reason: reason.to_string(),
         })
     };
     if parts == 0 {
-        return refuse("there must be a part".into());
-    }
-    if layers > MAX_LAYERS {
-        return refuse(format!("the limit is {MAX_LAYERS} layers"));
+        return refuse("there must be a part");
     }
     if parts > layers + 2 {
-        return refuse("there would be parts without a layer".into());
+        return refuse("there would be parts without a layer");
     }
     let splitter = Splitter::new(costs, parts);
     let cut = splitter
@@ -83,7 +85,17 @@ pub fn split_layers(costs: &LayerCosts, parts: usize) -> Result<Vec<Range<usize>
         .and_then(|(largest, _)| splitter.best(largest, |sum, part| sum + part * part));
     match cut {
         Some((_, cut)) => Ok(cut),
-        None => refuse("there would be parts without a layer".into()),
+        None => refuse("there would be parts without a layer"),
+    }
+}
+
+fn check_count(layers: usize) -> Result<(), Error> {
+    match layers <= MAX_LAYERS {
+        true => Ok(()),
+        false => Err(Error::TooManyLayers {
+            layers,
+            limit: MAX_LAYERS,
+        }),
     }
 }
 

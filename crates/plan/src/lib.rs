@@ -9,6 +9,7 @@
 //! | prove that an order works | [`Schedule::check`] |
 //! | cut a model into parts | [`split_layers`], [`explicit_split`] |
 //! | see what waits, and for how long | [`simulate`] |
+//! | see it as a picture | [`chart::rows`] in a terminal, [`chart::svg`] in a browser |
 //!
 //! ```
 //! use cairn_plan::{Costs, Schedule, simulate};
@@ -21,6 +22,7 @@
 //! # Ok::<(), cairn_plan::Error>(())
 //! ```
 
+pub mod chart;
 mod error;
 mod layers;
 mod play;

@@ -3,6 +3,10 @@
 use super::*;
 use proptest::prelude::*;
 
+fn equal(layers: usize) -> LayerCosts {
+    LayerCosts::equal(layers).unwrap()
+}
+
 fn counts(split: &[Range<usize>]) -> Vec<usize> {
     split.iter().map(Range::len).collect()
 }
@@ -28,12 +32,9 @@ fn largest(costs: &LayerCosts, split: &[Range<usize>]) -> f64 {
 
 #[test]
 fn equal_layers_are_split_as_equally_as_can_be() {
-    let ten = counts(&split_layers(&LayerCosts::equal(10), 4).unwrap());
+    let ten = counts(&split_layers(&equal(10), 4).unwrap());
     assert_eq!(ten, [2, 2, 3, 3]);
-    assert_eq!(
-        counts(&split_layers(&LayerCosts::equal(32), 8).unwrap()),
-        [4; 8]
-    );
+    assert_eq!(counts(&split_layers(&equal(32), 8).unwrap()), [4; 8]);
 }
 
 #[test]
@@ -41,23 +42,19 @@ fn a_costly_head_takes_layers_from_the_last_part() {
     let costs = LayerCosts {
         embedding: 0.5,
         head: 3.0,
-        ..LayerCosts::equal(13)
+        ..equal(13)
     };
     assert_eq!(counts(&split_layers(&costs, 4).unwrap()), [4, 4, 4, 1]);
     let head = LayerCosts {
         head: 9.0,
-        ..LayerCosts::equal(6)
+        ..equal(6)
     };
     assert_eq!(counts(&split_layers(&head, 3).unwrap()), [3, 3, 0]);
 }
 
 #[test]
 fn parts_without_anything_are_refused() {
-    let refuse = |layers, parts| {
-        split_layers(&LayerCosts::equal(layers), parts)
-            .unwrap_err()
-            .to_string()
-    };
+    let refuse = |layers, parts| split_layers(&equal(layers), parts).unwrap_err().to_string();
     assert_eq!(
         refuse(2, 3),
         "cannot split 2 layers into 3 parts: there would be parts without a layer"
@@ -68,10 +65,14 @@ fn parts_without_anything_are_refused() {
         "cannot split 2 layers into 0 parts: there must be a part"
     );
     assert!(refuse(2, usize::MAX).contains("without a layer"));
-    assert!(refuse(2000, 2).contains("the limit is 1024 layers"));
+    let refused = LayerCosts::equal(2000).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "2000 layers are more than the limit of 1024"
+    );
     let negative = LayerCosts {
         head: -1.0,
-        ..LayerCosts::equal(3)
+        ..equal(3)
     };
     let refused = split_layers(&negative, 2).unwrap_err();
     assert_eq!(refused.to_string(), "the head cannot cost -1");
