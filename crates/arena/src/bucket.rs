@@ -1,5 +1,6 @@
 //! The memory of one block of a model.
 
+use cairn_sharding::{Region, chunk};
 use std::ops::Range;
 
 /// A parameter as a model describes it, before it is cut.
@@ -40,8 +41,22 @@ pub struct Slot {
     pub parameter: Parameter,
     /// The shape of the part that this rank of the `tp` axis holds.
     pub local_shape: Vec<usize>,
+    /// Where that part begins in the dim that is cut.
+    pub offset: usize,
     /// Its elements in the memory of the bucket.
     pub range: Range<usize>,
+}
+
+impl Slot {
+    /// The part of the parameter that this rank holds.
+    pub fn region(&self) -> Region {
+        let mut region = Region::whole(&self.parameter.shape);
+        if let Some(dim) = self.parameter.split {
+            region.offset[dim] = self.offset;
+            region.extent[dim] = self.local_shape[dim];
+        }
+        region
+    }
 }
 
 /// The parameters of one block, one after another: what is gathered, reduced and given to a block as one slice.
@@ -53,18 +68,27 @@ pub struct Bucket {
 
 impl Bucket {
     /// The parameters as rank `index` of `size` along the `tp` axis holds them.
+    ///
+    /// # Panics
+    /// If a parameter is cut in a dim that it does not have, or has more elements than memory.
     pub fn new(parameters: Vec<Parameter>, index: usize, size: usize) -> Self {
-        let mut len = 0;
+        let mut len: usize = 0;
         let slots = parameters.into_iter().map(|parameter| {
             let mut local_shape = parameter.shape.clone();
+            let mut offset = 0;
             if let Some(dim) = parameter.split {
-                local_shape[dim] = cairn_sharding::chunk(parameter.shape[dim], size, index).len();
+                let part = chunk(parameter.shape[dim], size, index);
+                (offset, local_shape[dim]) = (part.start, part.len());
             }
             let start = len;
-            len += local_shape.iter().product::<usize>();
+            let count = cairn_tensor::element_count(&local_shape);
+            len = count
+                .and_then(|count| len.checked_add(count))
+                .expect("parameters fit in memory");
             Slot {
                 parameter,
                 local_shape,
+                offset,
                 range: start..len,
             }
         });
