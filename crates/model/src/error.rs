@@ -16,7 +16,7 @@ pub enum Error {
         problems: Vec<Problem>,
     },
     /// What goes through a model does not fit it.
-    #[error("{what} has {actual} elements instead of {expected}")]
+    #[error("{what}: {actual} elements instead of {expected}")]
     Length {
         /// What it is.
         what: &'static str,

@@ -68,7 +68,7 @@ impl Batch {
     /// [`Error::Length`] if not.
     pub fn check(&self) -> Result<(), Error> {
         let tokens = self.sequences.saturating_mul(self.length);
-        check_len("the batch", self.tokens.len(), tokens)?;
+        check_len("the batch's tokens", self.tokens.len(), tokens)?;
         check_len("the batch's positions", self.positions.len(), tokens)?;
         check_len("the batch's documents", self.documents.len(), tokens)?;
         check_len("the batch's samples", self.samples.len(), self.sequences)
