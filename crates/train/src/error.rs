@@ -44,10 +44,16 @@ pub enum Error {
         reason: String,
     },
     /// There are steps, but none can be resumed from.
-    #[error("none of the {} checkpoints can be resumed from: {}", skipped.len(), skipped.join("; "))]
+    #[error("no checkpoint can be resumed from: {}", each(skipped))]
     NothingToResume {
         /// The steps and what is wrong with them, newest first.
-        skipped: Vec<String>,
+        skipped: Vec<(u64, String)>,
+    },
+    /// A checkpoint does not say where its run was.
+    #[error("step {step} was not saved by a trainer")]
+    NotATrainer {
+        /// The step.
+        step: u64,
     },
     /// A run without a place for checkpoints was asked for one.
     #[error("the run has no place for checkpoints")]
@@ -61,6 +67,15 @@ pub enum Error {
     /// A block failed.
     #[error(transparent)]
     Model(#[from] cairn_model::Error),
+    /// A source of tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] cairn_data::Error),
+    /// A file cannot be read.
+    #[error(transparent)]
+    Store(#[from] cairn_store::Error),
+    /// A weight has a shape that cannot be.
+    #[error(transparent)]
+    Sharding(#[from] cairn_sharding::Error),
     /// There is no such schedule.
     #[error(transparent)]
     Plan(#[from] cairn_plan::Error),
@@ -94,6 +109,14 @@ impl Error {
             _ => None,
         }
     }
+}
+
+fn each(skipped: &[(u64, String)]) -> String {
+    let skipped: Vec<String> = skipped
+        .iter()
+        .map(|(step, reason)| format!("step {step}: {reason}"))
+        .collect();
+    skipped.join("; ")
 }
 
 fn listed(problems: &[Problem]) -> String {

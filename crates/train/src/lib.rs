@@ -5,17 +5,35 @@
 //! | choose how a run goes | [`Settings`], or a file: [`config::read`] |
 //! | know all that is wrong with a choice | [`problems`] |
 //! | say where tokens come from | [`Data`] |
+//! | train | [`Job`] → [`Trainer::new`] → [`resume`](Trainer::resume) → [`run`](Trainer::run) |
 //! | hear how it goes | [`Event`], [`StepReport`] |
+//!
+//! A rank knows its place in the mesh ([`Layout`]), the blocks of its pipeline stage, and one [`Arena`](cairn_arena::Arena) with their
+//! memory. A step runs a [`Schedule`](cairn_plan::Schedule) over them:
+//!
+//! ```text
+//! forward    receive │ prefetch(next) weights → block.forward  release │ … │ send
+//! backward   receive │ prefetch(next) weights → block.backward release ready │ … │ send      gradients are summed behind its back
+//! at the end loss over all ranks │ norm, clipping, optimizer │ save behind its back
+//! ```
+//!
+//! The loss is the sum over all tokens of the global batch that count, divided by their number. So accumulation, data parallelism and one large batch
+//! give the same.
 
 pub mod config;
 mod data;
 mod error;
+mod executor;
+mod link;
 mod parallel;
 mod report;
 pub mod settings;
+mod stage;
+mod trainer;
 
 pub use data::Data;
 pub use error::Error;
 pub use parallel::{Layout, Problem, axis_size, problems};
 pub use report::{Ending, Evaluation, Event, Progress, StepReport};
 pub use settings::Settings;
+pub use trainer::{Home, Job, Listener, Resumed, Trainer};

@@ -33,6 +33,8 @@ pub struct Evaluation {
     pub loss: f64,
     /// How many count.
     pub tokens: u64,
+    /// The loss of each token, 0 if it does not count, in the order of the data.
+    pub losses: Vec<f32>,
 }
 
 /// Where a run is: what a checkpoint says besides tensors, and all that is needed to go on.
@@ -70,13 +72,6 @@ pub enum Event<'a> {
         step: u64,
         /// Why not.
         reason: String,
-    },
-    /// The data set aside was looked at after this step.
-    Evaluated {
-        /// The step.
-        step: u64,
-        /// What was found.
-        evaluation: Evaluation,
     },
 }
 

@@ -105,6 +105,14 @@ pub enum Optimizer {
     },
 }
 
+impl Optimizer {
+    /// How much parameters shrink, in units of the learning rate.
+    pub fn weight_decay(&self) -> f64 {
+        let (Self::AdamW { weight_decay, .. } | Self::Sgd { weight_decay, .. }) = self;
+        *weight_decay
+    }
+}
+
 impl Default for Optimizer {
     fn default() -> Self {
         Self::AdamW {

@@ -1,0 +1,276 @@
+//! The loop: step after step, from wherever a run is.
+
+mod build;
+mod keeper;
+mod resume;
+
+pub use resume::Resumed;
+
+use crate::Error;
+use crate::data::{Data, Shares, counts};
+use crate::executor::{Executor, Round};
+use crate::parallel::Layout;
+use crate::report::{Ending, Evaluation, Event, Progress, StepReport};
+use crate::settings::Settings;
+use cairn_arena::{Arena, Hyper, Schedule};
+use cairn_collectives::{Communicator, numbers};
+use cairn_kernels::Pool;
+use cairn_model::{Batch, Block};
+use cairn_store::Store;
+use cairn_tensor::ReduceOp;
+use keeper::Keeper;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// All that one rank needs to train.
+pub struct Job {
+    /// What was chosen.
+    pub settings: Settings,
+    /// All ranks of the run.
+    pub world: Arc<dyn Communicator>,
+    /// The threads of this rank.
+    pub pool: Pool,
+    /// All blocks of the model, in order; the rank takes its own.
+    pub blocks: Vec<Box<dyn Block<f32>>>,
+    /// Where its sequences come from.
+    pub data: Box<dyn Data>,
+    /// Where checkpoints go, if anywhere.
+    pub checkpoints: Option<Home>,
+    /// Whether somebody asks the run to stop; all ranks do so after the same step.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Where the checkpoints of a run are.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// The store that is rooted at the folder of the run.
+    pub store: Arc<dyn Store>,
+    /// How saves behave.
+    pub options: cairn_checkpoint::Options,
+    /// Small files that travel with every step, such as the model's `config.json`.
+    pub assets: BTreeMap<String, Vec<u8>>,
+}
+
+/// Who hears how a run goes, and may do something in between, such as [`Trainer::evaluate`], on all ranks alike.
+pub type Listener<'a> = dyn FnMut(&mut Trainer, Event<'_>) -> Result<(), Error> + 'a;
+
+/// One rank of a run.
+///
+/// Every rank makes the same calls in the same order: all methods that are not plain looks are collective.
+pub struct Trainer {
+    settings: Settings,
+    layout: Layout,
+    executor: Executor,
+    arena: Arena,
+    data: Box<dyn Data>,
+    shares: Shares,
+    rates: Schedule,
+    progress: Progress,
+    keeper: Option<Keeper>,
+    stop: Arc<AtomicBool>,
+    /// What checkpoints cost since the last step.
+    stall: Duration,
+}
+
+impl fmt::Debug for Trainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("Trainer");
+        text.field("layout", &self.layout)
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Trainer {
+    /// One rank of a run, before its first step: weights are random.
+    ///
+    /// # Collective
+    /// # Errors
+    /// All that is wrong with the settings, or if a rank does not come along.
+    pub fn new(job: Job) -> Result<Self, Error> {
+        build::trainer(job)
+    }
+
+    /// Where the run is.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Where this rank stands.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What was chosen.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The memory of this rank.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Makes one step.
+    ///
+    /// # Collective
+    /// # Errors
+    /// If the data has something wrong, a rank does not come along, or too many steps in a row were skipped.
+    pub fn step(&mut self) -> Result<StepReport, Error> {
+        let begun = Instant::now();
+        let batches = self.batches()?;
+        let mut counts = counts(&batches);
+        numbers::all_reduce(self.layout.dp.as_ref(), ReduceOp::Sum, &mut counts)?;
+        let [counted, tokens] = counts;
+        let round = self.round(&batches, counted);
+        let losses = self.executor.train(&mut self.arena, round)?;
+        let asked = f64::from(u8::from(self.stop.load(Ordering::Relaxed)));
+        let mut sums = [self.sum(&losses), asked];
+        numbers::all_reduce(self.layout.world.as_ref(), ReduceOp::Sum, &mut sums)?;
+        let learning_rate = self.rates.at(self.progress.step);
+        let outcome = self.arena.step(&Hyper {
+            learning_rate,
+            weight_decay: self.settings.optimizer.weight_decay(),
+            clip: self.settings.clip,
+        })?;
+        self.advance(tokens.unsigned_abs(), outcome.skipped);
+        let report = StepReport {
+            step: self.progress.step,
+            loss: sums[0] / counted.max(1) as f64,
+            gradient_norm: outcome.gradient_norm,
+            learning_rate,
+            tokens: tokens.unsigned_abs(),
+            skipped: outcome.skipped,
+            seconds: begun.elapsed().as_secs_f64(),
+            stall: std::mem::take(&mut self.stall),
+            stop: sums[1] > 0.0,
+        };
+        tracing::debug!(step = report.step, loss = report.loss, "step");
+        match self.progress.skipped_in_a_row > self.settings.max_skipped {
+            true => Err(Error::NotFinite {
+                step: report.step,
+                skipped: self.progress.skipped_in_a_row,
+            }),
+            false => Ok(report),
+        }
+    }
+
+    /// Makes steps until all are done or a rank is asked to stop, saves as the settings say, and tells `each` how it goes.
+    ///
+    /// The last step is saved before it returns.
+    ///
+    /// # Collective
+    /// # Errors
+    /// As [`step`](Self::step), or if the last step cannot be saved. A save before that fails is told and tried again at the next.
+    pub fn run(&mut self, each: &mut Listener<'_>) -> Result<Ending, Error> {
+        let mut ending = Ending::Finished;
+        while self.progress.step < self.settings.steps {
+            let report = self.step()?;
+            each(self, Event::Step(&report))?;
+            if report.stop {
+                ending = Ending::Stopped;
+                break;
+            }
+            if self.is_time_to_save() {
+                self.try_save(each)?;
+            }
+        }
+        if self.keeper.is_some() {
+            self.finish()?;
+        }
+        Ok(ending)
+    }
+
+    /// Looks at the first `batches` batches of `data` without training.
+    ///
+    /// # Collective
+    /// # Errors
+    /// If the data has something wrong, or a rank does not come along.
+    pub fn evaluate(&mut self, data: &mut dyn Data, batches: u64) -> Result<Evaluation, Error> {
+        let (mut losses, mut counted, mut own) = (0.0, 0, Vec::new());
+        for number in 0..batches {
+            let first = number * self.shares.batch as u64;
+            let micro_batches = self.shares.batches(data, first)?;
+            let round = Round {
+                training: false,
+                ..self.round(&micro_batches, 1)
+            };
+            let outputs = self.executor.evaluate(&mut self.arena, round)?;
+            losses += self.sum(&outputs);
+            counted += counts(&micro_batches)[0];
+            own.push(self.own(outputs));
+        }
+        let mut sums = [losses];
+        numbers::all_reduce(self.layout.world.as_ref(), ReduceOp::Sum, &mut sums)?;
+        let mut counts = [counted];
+        numbers::all_reduce(self.layout.dp.as_ref(), ReduceOp::Sum, &mut counts)?;
+        Ok(Evaluation {
+            loss: sums[0] / counts[0].max(1) as f64,
+            tokens: counts[0].unsigned_abs(),
+            losses: self.in_order(&own)?,
+        })
+    }
+
+    fn batches(&mut self) -> Result<Vec<Batch>, Error> {
+        self.shares
+            .batches(self.data.as_mut(), self.progress.consumed_samples)
+    }
+
+    fn round<'a>(&self, batches: &'a [Batch], counted: i64) -> Round<'a> {
+        Round {
+            batches,
+            seed: self.progress.seed,
+            step: self.progress.step,
+            scale: 1.0 / counted.max(1) as f32,
+            training: true,
+        }
+    }
+
+    /// The sum of the losses of a pass, on one of the ranks that know them; 0 on the others.
+    fn sum(&self, losses: &[Vec<f32>]) -> f64 {
+        let losses = losses.iter().flatten().map(|loss| f64::from(*loss));
+        match self.layout.tp.rank() {
+            0 => losses.sum(),
+            _ => 0.0,
+        }
+    }
+
+    /// The losses of a pass, one after another, on one of the ranks that know them; none on the others.
+    fn own(&self, losses: Vec<Vec<f32>>) -> Vec<f32> {
+        match self.layout.tp.rank() {
+            0 => losses.concat(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Everybody's losses of each batch, in the order of the data: those of the first ranks of `dp` come first.
+    fn in_order(&self, own: &[Vec<f32>]) -> Result<Vec<f32>, Error> {
+        let world = self.layout.world.as_ref();
+        let mut all = Vec::new();
+        for losses in own {
+            let mut counts = vec![0; world.size()];
+            let count = [losses.len() as i64];
+            numbers::all_gather(world, &count, &vec![1; world.size()], &mut counts)?;
+            let counts: Vec<usize> = counts.iter().map(|count| *count as usize).collect();
+            let start = all.len();
+            all.resize(start + counts.iter().sum::<usize>(), 0.0);
+            numbers::all_gather(world, losses, &counts, &mut all[start..])?;
+        }
+        Ok(all)
+    }
+
+    fn advance(&mut self, tokens: u64, skipped: bool) {
+        let progress = &mut self.progress;
+        progress.step += 1;
+        progress.consumed_samples += self.shares.batch as u64;
+        progress.consumed_tokens += tokens;
+        progress.skipped += u64::from(skipped);
+        progress.skipped_in_a_row = match skipped {
+            true => progress.skipped_in_a_row + 1,
+            false => 0,
+        };
+    }
+}

@@ -1,0 +1,193 @@
+//! Saves a run in the background, and lets old steps go.
+
+use super::{Home, Trainer};
+use crate::Error;
+use crate::parallel::Layout;
+use crate::report::Event;
+use crate::settings::{Checkpoints, Settings};
+use cairn_checkpoint::retention::{self, Keep};
+use cairn_checkpoint::{
+    Checkpointer, Error as CheckpointError, IfCommitted, SaveOptions, Saving, State, World,
+};
+use cairn_collectives::{broadcast_value, gather_values};
+use cairn_store::Store;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::SystemTime;
+
+/// The plain value that says where a run is.
+pub(super) const PROGRESS: &str = "trainer.progress";
+
+/// The plain value that says how a run was chosen to go.
+const SETTINGS: &str = "trainer.settings";
+
+/// One rank's hand in the checkpoints of a run.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub(super) checkpointer: Checkpointer,
+    options: SaveOptions,
+    chosen: Checkpoints,
+    /// The newest save of this launch.
+    newest: Option<Saving>,
+    /// The step that the run was resumed from.
+    pub(super) resumed: Option<u64>,
+    pruning: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// The hand of this rank.
+    ///
+    /// # Collective
+    pub(super) fn new(home: Home, settings: &Settings, layout: &Layout) -> Result<Self, Error> {
+        let group = layout.world.as_ref();
+        let own = World::single();
+        let session = (group.rank() == 0).then(|| own.session().to_string());
+        let session = broadcast_value(group, 0, session.as_ref())?;
+        let world = World::new(group.rank(), group.size(), session);
+        let world = world.expect("a rank is less than the size of its group");
+        Ok(Self {
+            checkpointer: Checkpointer::with_options(home.store, world, home.options),
+            options: SaveOptions {
+                assets: home.assets,
+                ..SaveOptions::default()
+            },
+            chosen: settings.checkpoints.clone(),
+            newest: None,
+            resumed: None,
+            pruning: None,
+        })
+    }
+
+    /// Takes the places of committed steps from now on: they were found to be damaged.
+    pub(super) fn replace_committed(&mut self) {
+        self.options.if_committed = IfCommitted::Replace;
+    }
+
+    /// Removes what the settings do not keep, once `saving` is over.
+    fn prune(&mut self, saving: Saving) {
+        let (Some(last), None) = (self.chosen.keep_last, &self.pruning) else {
+            return;
+        };
+        let keep = Keep {
+            last,
+            every: self.chosen.keep_every,
+            tags: Vec::new(),
+        };
+        let store = self.checkpointer.store().clone();
+        self.pruning = Some(thread::spawn(move || {
+            saving.join();
+            if let Err(error) = prune(&store, &keep) {
+                tracing::warn!(error = %error, "old checkpoints stay");
+            }
+        }));
+    }
+
+    fn join_pruning(&mut self) {
+        if let Some(thread) = self.pruning.take() {
+            // It has told what went wrong.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.join_pruning();
+    }
+}
+
+fn prune(store: &Arc<dyn Store>, keep: &Keep) -> Result<(), CheckpointError> {
+    let plan = retention::plan(store, keep, None, SystemTime::now())?;
+    retention::prune(store.as_ref(), &plan)
+}
+
+impl Trainer {
+    /// Saves the run as it is. Returns when the state is copied; writing goes on in the background.
+    ///
+    /// # Collective
+    /// # Crash safety
+    /// Until the step is committed, the steps before it are what a run resumes from.
+    ///
+    /// # Errors
+    /// If the run has no place for checkpoints, or the save before failed and nobody looked: another call saves this step.
+    pub fn save(&mut self) -> Result<Saving, Error> {
+        let keeper = self.keeper.as_mut().ok_or(Error::NoRun)?;
+        let mut state = State::new(self.layout.world.rank());
+        self.arena.add_to(&self.layout.mesh, &mut state)?;
+        state.value(PROGRESS, plain(&self.progress));
+        state.value(SETTINGS, plain(&self.settings));
+        let step = self.progress.step;
+        let saving = keeper.checkpointer.save(step, &state, &keeper.options)?;
+        self.stall += saving.stall();
+        keeper.newest = Some(saving.clone());
+        keeper.join_pruning();
+        if self.layout.world.rank() == 0 {
+            keeper.prune(saving.clone());
+        }
+        Ok(saving)
+    }
+
+    /// Whether the settings want the step that was just made saved.
+    pub fn is_time_to_save(&self) -> bool {
+        let every = self.keeper.as_ref().and_then(|keeper| keeper.chosen.every);
+        every.is_some_and(|every| every > 0 && self.progress.step.is_multiple_of(every))
+    }
+
+    /// Saves this step; tells whether the save before failed.
+    pub(super) fn try_save(&mut self, each: &mut super::Listener<'_>) -> Result<(), Error> {
+        let saving = match self.save() {
+            Err(Error::Checkpoint(CheckpointError::PreviousSave { step, source })) => {
+                let reason = source.to_string();
+                each(self, Event::SaveFailed { step, reason })?;
+                self.save()?
+            }
+            saving => saving?,
+        };
+        let (step, stall) = (saving.step(), saving.stall());
+        each(self, Event::Saving { step, stall })
+    }
+
+    /// Saves this step unless it is saved, and waits until it is safe. A save that fails is tried once more.
+    ///
+    /// # Collective
+    /// # Errors
+    /// If this step cannot be saved.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        let step = self.progress.step;
+        let Some(keeper) = &mut self.keeper else {
+            return Err(Error::NoRun);
+        };
+        if keeper.resumed == Some(step) {
+            return Ok(());
+        }
+        let begun = keeper.newest.take().filter(|saving| saving.step() == step);
+        if let Some(saving) = begun
+            && self.settle(&saving)?.is_ok()
+        {
+            return Ok(());
+        }
+        let saving = match self.save() {
+            Err(Error::Checkpoint(CheckpointError::PreviousSave { .. })) => self.save()?,
+            saving => saving?,
+        };
+        self.settle(&saving)?
+            .map_err(|source| Error::Save { step, source })
+    }
+
+    /// Waits for a save; all ranks agree on how it went.
+    fn settle(&self, saving: &Saving) -> Result<Result<(), Arc<CheckpointError>>, Error> {
+        let outcome = saving.wait().map(drop);
+        let reason = outcome.as_ref().err().map(ToString::to_string);
+        let reasons = gather_values(self.layout.world.as_ref(), &reason)?;
+        let failed = reasons.into_iter().flatten().next();
+        Ok(match (outcome, failed) {
+            (Ok(()), Some(reason)) => Err(Arc::new(CheckpointError::GivenUp { reason })),
+            (outcome, _) => outcome,
+        })
+    }
+}
+
+/// Plain values of ours can always be written.
+fn plain(value: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(value).unwrap_or_default()
+}

@@ -1,0 +1,114 @@
+//! Goes on where a run was, on whatever ranks there are now.
+
+use super::Trainer;
+use super::keeper::PROGRESS;
+use crate::Error;
+use crate::report::Progress;
+use cairn_arena::{Loaded, Scope, UPDATES};
+use cairn_checkpoint::{Checkpoint, LoadOptions, SharedSource};
+use cairn_collectives::{broadcast_value, gather_values};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// What a run was resumed from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumed {
+    /// The step.
+    pub step: u64,
+    /// Newer steps that could not be used, newest first, and why.
+    pub skipped: Vec<(u64, String)>,
+}
+
+impl Trainer {
+    /// Goes on from the newest step that all ranks can load; `None` if there is no step at all.
+    ///
+    /// The layout may be another than the one that saved: parameters and the state of the optimizer go where they belong now. The seed of the
+    /// first launch stays the seed of the run.
+    ///
+    /// # Collective
+    /// # Errors
+    /// If there are steps but none can be used, or the run has no place for checkpoints.
+    pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
+        let world = self.layout.world.clone();
+        let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
+        let steps = match world.rank() {
+            0 => Some(keeper.checkpointer.steps()?),
+            _ => None,
+        };
+        let steps = broadcast_value(world.as_ref(), 0, steps.as_ref())?;
+        let mut skipped = Vec::new();
+        for step in steps.iter().rev() {
+            let failure = self.load(*step).err().map(|error| told(&error));
+            let failures = gather_values(world.as_ref(), &failure)?;
+            match failures.into_iter().flatten().next() {
+                None => return Ok(Some(self.resumed(*step, skipped))),
+                Some(reason) => skipped.push((*step, reason)),
+            }
+        }
+        match skipped.is_empty() {
+            true => Ok(None),
+            false => Err(Error::NothingToResume { skipped }),
+        }
+    }
+
+    fn resumed(&mut self, step: u64, skipped: Vec<(u64, String)>) -> Resumed {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.resumed = Some(step);
+            if !skipped.is_empty() {
+                keeper.replace_committed();
+            }
+        }
+        tracing::info!(step, "resumed");
+        Resumed { step, skipped }
+    }
+
+    /// Loads this rank's part of a step.
+    fn load(&mut self, step: u64) -> Result<(), Error> {
+        let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
+        let checkpoint = keeper.checkpointer.open(step)?;
+        let progress: Progress = value(&checkpoint, PROGRESS)?;
+        let updates = value(&checkpoint, UPDATES)?;
+        self.fill(&(Arc::new(checkpoint) as SharedSource), Scope::Everything)?;
+        self.arena.set_updates(updates);
+        self.progress = progress;
+        Ok(())
+    }
+
+    /// Begins with the weights of a model, by their names, wherever and however it is stored.
+    ///
+    /// # Errors
+    /// If something is missing, or has another shape.
+    pub fn load_weights(&mut self, source: &SharedSource) -> Result<Loaded, Error> {
+        self.fill(source, Scope::Parameters)
+    }
+
+    fn fill(&mut self, source: &SharedSource, scope: Scope) -> Result<Loaded, Error> {
+        let options = LoadOptions {
+            threads: self.executor.pool.threads(),
+            ..LoadOptions::default()
+        };
+        Ok(self
+            .arena
+            .load(&self.layout.mesh, source, scope, &options)?)
+    }
+}
+
+/// A plain value of a checkpoint.
+fn value<T: DeserializeOwned>(checkpoint: &Checkpoint, name: &str) -> Result<T, Error> {
+    let value = checkpoint.values().get(name).cloned();
+    let value = value.and_then(|value| serde_json::from_value(value).ok());
+    value.ok_or_else(|| Error::NotATrainer {
+        step: checkpoint.step(),
+    })
+}
+
+/// An error and its causes, in one line.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,193 @@
+//! What happens when something fails: a clear end, or recovery, and the last good step loads.
+
+use crate::support::{Case, assert_close, train, trainer};
+use crate::toy::{self, Fault};
+use cairn_collectives::threads;
+use cairn_store::testing::{self, FlakyStore, Operation, Rule};
+use cairn_store::{Memory, Store};
+use cairn_train::{Error, Event};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(Memory::new())
+}
+
+#[test]
+fn layouts_that_cannot_be_are_refused_with_all_reasons() {
+    let mut case = Case::new("dp=5,pp=2", 4, 1);
+    case.parallel.chunks = 4;
+    let run = threads::run(4, threads::Options::default(), |world| {
+        trainer(case.settings(1), world, &toy::model(), None).map(drop)
+    });
+    let message = run.unwrap_err().to_string();
+    for part in [
+        "`dp=5,pp=2` has 10 ranks, but there are 4",
+        "`zero` is 4",
+        "a batch of 12 sequences",
+        "a model of 5 blocks cannot be cut in 8 parts",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_is_named_by_the_others() {
+    let model = toy::faulty(2, 1..2, Fault::Sleeps(Duration::from_secs(3)));
+    let case = Case::new("dp=4", 0, 1);
+    let options = threads::Options {
+        timeout: Duration::from_millis(500),
+    };
+    let run = threads::run(4, options, |world| {
+        let mut trainer = trainer(case.settings(3), world, &model, None)?;
+        (0..3).try_for_each(|_| trainer.step().map(drop))
+    });
+    let message = run.unwrap_err().to_string();
+    assert!(message.contains('2'), "{message}");
+}
+
+#[test]
+fn a_rank_that_panics_ends_all_and_the_last_step_is_good() {
+    let store = memory();
+    let model = toy::faulty(1, 3..4, Fault::Panics);
+    let case = Case::new("pp=2,dp=2", 1, 2);
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        case.run(|world| {
+            let mut settings = case.settings(6);
+            settings.checkpoints.every = Some(2);
+            trainer(settings, world, &model, Some(&store))?.run(&mut |_, _| Ok(()))
+        })
+    }));
+    let panic = ended.expect_err("it panics");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the block was told to"));
+    let whole = train(&Case::alone(), &toy::model(), None, (6, 6));
+    let rest = train(
+        &Case::new("dp=3", 3, 1),
+        &toy::model(),
+        Some(&store),
+        (6, 6),
+    );
+    assert_close(&case, &rest, &whole[2..]);
+}
+
+#[test]
+fn steps_that_are_not_finite_change_nothing_on_any_rank() {
+    let case = Case::new("dp=2,pp=2", 2, 1);
+    // Rank 1 has the last blocks for the first half of the data.
+    let model = toy::faulty(1, 2..4, Fault::GivesNaN);
+    let reports = train(&case, &model, None, (6, 6));
+    let skipped: Vec<bool> = reports.iter().map(|report| report.skipped).collect();
+    assert_eq!(skipped, [false, false, true, true, false, false]);
+    assert!(reports[2].loss.is_nan() && reports[4].loss.is_finite());
+}
+
+#[test]
+fn too_many_steps_that_are_not_finite_end_the_run() {
+    let case = Case::new("dp=2", 0, 1);
+    let model = toy::faulty(0, 1..9, Fault::GivesNaN);
+    let run = case.run(|world| {
+        let mut settings = case.settings(9);
+        settings.max_skipped = 2;
+        trainer(settings, world, &model, None)?.run(&mut |_, _| Ok(()))
+    });
+    match run.unwrap_err() {
+        Error::NotFinite { step, skipped } => assert_eq!((step, skipped), (4, 3)),
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_full_disk_costs_a_checkpoint_and_no_step() {
+    let flaky = Arc::new(FlakyStore::new(Memory::new()));
+    let full = Rule::new(
+        [Operation::Create, Operation::Write, Operation::Put],
+        testing::Fault::NO_SPACE,
+    );
+    flaky.add(full.on(&cairn_checkpoint::step_folder(4)));
+    let store: Arc<dyn Store> = flaky.clone();
+    let case = Case::new("dp=2", 1, 1);
+    let all = case.run(|world| {
+        let mut settings = case.settings(7);
+        settings.checkpoints.every = Some(2);
+        let mut told = Vec::new();
+        let mut trainer = trainer(settings, world, &toy::model(), Some(&store))?;
+        trainer.run(&mut |_, event| {
+            match event {
+                Event::Saving { step, .. } => told.push(format!("saving {step}")),
+                Event::SaveFailed { step, .. } => told.push(format!("failed {step}")),
+                Event::Step(_) => {}
+            }
+            Ok(())
+        })?;
+        Ok(told)
+    });
+    for told in all.unwrap() {
+        assert_eq!(told, ["saving 2", "saving 4", "failed 4", "saving 6"]);
+    }
+    flaky.clear();
+    let run = cairn_checkpoint::Checkpointer::new(store, cairn_checkpoint::World::single());
+    assert_eq!(run.steps().unwrap(), [2, 6, 7]);
+}
+
+#[test]
+fn a_disk_that_stays_full_is_an_error_at_the_end() {
+    let flaky = Arc::new(FlakyStore::new(Memory::new()));
+    flaky.add(Rule::new(
+        [Operation::Create, Operation::Write],
+        testing::Fault::NO_SPACE,
+    ));
+    let store: Arc<dyn Store> = flaky;
+    let case = Case::new("dp=2", 0, 1);
+    let run = case.run(|world| {
+        trainer(case.settings(2), world, &toy::model(), Some(&store))?.run(&mut |_, _| Ok(()))
+    });
+    assert!(matches!(run.unwrap_err(), Error::Save { step: 2, .. }));
+}
+
+#[test]
+fn a_damaged_step_is_passed_over_by_all_ranks_and_replaced() {
+    let flaky = Arc::new(FlakyStore::new(Memory::new()));
+    let store: Arc<dyn Store> = flaky.clone();
+    let model = toy::model();
+    let whole = train(&Case::alone(), &model, None, (4, 4));
+    train(&Case::new("dp=2", 1, 1), &model, Some(&store), (2, 4));
+    train(&Case::new("dp=2", 1, 1), &model, Some(&store), (3, 4));
+    let data = store.list("").unwrap().into_iter().map(|object| object.key);
+    let data = data.filter(|key| {
+        key.contains(&cairn_checkpoint::step_folder(3)) && key.ends_with(".safetensors")
+    });
+    let last = data.max().expect("there is data");
+    let flip = testing::Fault::FlipBit {
+        offset: 1000,
+        bit: 3,
+    };
+    flaky.add(Rule::new([Operation::Read], flip).on(&last));
+    let case = Case::new("pp=2", 0, 2);
+    let all = case.run(|world| {
+        let mut trainer = trainer(case.settings(4), world, &model, Some(&store))?;
+        let resumed = trainer.resume()?.expect("there are steps");
+        assert_eq!(resumed.step, 2);
+        assert!(resumed.skipped[0].1.contains("damaged"), "{resumed:?}");
+        let third = trainer.step()?;
+        trainer.finish()?;
+        Ok(third)
+    });
+    assert_close(&case, &all.unwrap()[..1], &whole[2..3]);
+    flaky.clear();
+    let rest = train(&case, &model, Some(&store), (4, 4));
+    assert_close(&case, &rest, &whole[3..]);
+}
+
+#[test]
+fn data_that_cannot_be_read_ends_all_ranks_and_is_named() {
+    let case = Case::new("dp=2", 0, 1);
+    let run = case.run(|world| {
+        let mut trainer = trainer(case.settings(2), world, &toy::model(), None)?;
+        trainer.evaluate(&mut |_| Err("`corpus.tokens` is cut short"), 1)
+    });
+    let error = run.unwrap_err();
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(matches!(error, Error::Data { .. }), "{error}");
+    assert_eq!(cause.as_deref(), Some("`corpus.tokens` is cut short"));
+}
