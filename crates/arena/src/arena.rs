@@ -1,10 +1,9 @@
 //! All the memory of one rank.
 
 use crate::memory::Memory;
-use crate::parameters::Tools;
 use crate::sums::Sums;
+use crate::tools::Tools;
 use crate::{Bucket, Error, Groups, Options, Stage};
-use cairn_collectives::Background;
 use cairn_tensor::DType;
 use std::collections::{HashSet, VecDeque};
 
@@ -64,12 +63,7 @@ impl Arena {
         let memories: Vec<Memory> = buckets.into_iter().map(memory).collect();
         let mut sums = vec![Sums::partial(&memories, &groups)];
         sums.extend(Sums::tied(&memories, &groups)?);
-        let tools = Tools {
-            pool: options.pool.clone(),
-            buffers: Default::default(),
-            gathers: Background::new(groups.dp.as_ref())?,
-            reductions: Background::new(groups.dp.as_ref())?,
-        };
+        let tools = Tools::new(groups.dp.as_ref(), options.pool.clone())?;
         Ok(Self {
             memories,
             groups,

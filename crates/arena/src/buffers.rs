@@ -1,25 +1,30 @@
 //! Memory that is used again and again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Buffers that nobody uses at the moment. Clones share them, so that the background gives back what it was lent.
+///
+/// A buffer serves one length only: if a small part took the memory of a large whole, and stayed, sharing out would save nothing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Buffers(Arc<Mutex<Vec<Vec<f32>>>>);
+pub(crate) struct Buffers(Arc<Mutex<Free>>);
+
+#[derive(Debug, Default)]
+struct Free {
+    by_len: HashMap<usize, Vec<Vec<f32>>>,
+    /// The elements of all buffers that were ever made.
+    made: usize,
+}
 
 impl Buffers {
     /// A buffer of `len` elements with any contents.
     pub(crate) fn take(&self, len: usize) -> Vec<f32> {
-        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fitting = free.iter().enumerate();
-        let fitting = fitting.filter(|(_, buffer)| buffer.capacity() >= len);
-        let smallest = fitting.min_by_key(|(_, buffer)| buffer.capacity());
-        let found = smallest.map(|(index, _)| index);
-        let mut buffer = found
-            .map(|index| free.swap_remove(index))
-            .unwrap_or_default();
-        drop(free);
-        buffer.resize(len, 0.0);
-        buffer
+        let mut free = self.lock();
+        let found = free.by_len.get_mut(&len).and_then(Vec::pop);
+        found.unwrap_or_else(|| {
+            free.made += len;
+            vec![0.0; len]
+        })
     }
 
     /// A buffer of `len` zeros.
@@ -31,8 +36,17 @@ impl Buffers {
 
     /// Takes a buffer back.
     pub(crate) fn give(&self, buffer: Vec<f32>) {
-        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        free.push(buffer);
+        let mut free = self.lock();
+        free.by_len.entry(buffer.len()).or_default().push(buffer);
+    }
+
+    /// The bytes of all buffers, lent or not.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        (self.lock().made * size_of::<f32>()) as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -41,17 +55,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_buffer_that_fits_comes_back_and_zeros_are_zeros() {
+    fn a_buffer_comes_back_for_its_length_alone_and_zeros_are_zeros() {
         let buffers = Buffers::default();
-        let [mut large, small] = [100, 10].map(|len| buffers.take(len));
-        large.fill(7.0);
-        let (large_at, small_at) = (large.as_ptr(), small.as_ptr());
-        buffers.give(large);
-        buffers.give(small);
-        let again = buffers.take(9);
-        assert_eq!((again.as_ptr(), again.len()), (small_at, 9));
-        let zeros = buffers.zeros(50);
-        assert_eq!(zeros.as_ptr(), large_at);
-        assert_eq!(zeros, [0.0; 50]);
+        let mut first = buffers.take(10);
+        first.fill(7.0);
+        let place = first.as_ptr();
+        buffers.give(first);
+        let shorter = buffers.take(9);
+        assert_ne!(shorter.as_ptr(), place);
+        let zeros = buffers.zeros(10);
+        assert_eq!(zeros.as_ptr(), place);
+        assert_eq!(zeros, [0.0; 10]);
+        assert_eq!(buffers.len_bytes(), 19 * 4);
     }
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::buffers::Buffers;
 use crate::cut::Cut;
-use crate::parameters::Tools;
+use crate::tools::Tools;
 use cairn_collectives::{Communicator, Pending, numbers};
 use cairn_kernels::Pool;
 use cairn_kernels::elementwise::add;

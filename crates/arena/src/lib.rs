@@ -10,6 +10,7 @@
 //! | hold them, and lend them to passes | [`Arena`] |
 //! | make a step | [`Arena::step`], with [`Hyper`] |
 //! | choose how fast to learn | [`Schedule`] |
+//! | know how much memory that takes | [`Arena::usage`] |
 //! | save and load | [`Arena::add_to`], [`Arena::load`] |
 //!
 //! Results have the same bits on every rank and in every run of one layout: sums are made in the order of ranks.
@@ -32,6 +33,8 @@ mod step;
 mod sums;
 #[cfg(test)]
 mod testing;
+mod tools;
+mod usage;
 
 pub use arena::Arena;
 pub use bucket::{Bucket, Init, Parameter, Slot};
@@ -42,3 +45,4 @@ pub use options::{Groups, Options, Stage, Tied};
 pub use schedule::{Decay, Schedule};
 pub use state::UPDATES;
 pub use step::{Hyper, StepReport};
+pub use usage::Usage;

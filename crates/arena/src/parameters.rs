@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::buffers::Buffers;
 use crate::cut::Cut;
+use crate::tools::Tools;
 use bytemuck::{cast_slice, cast_slice_mut};
-use cairn_collectives::{Background, Communicator, Pending};
-use cairn_kernels::Pool;
+use cairn_collectives::{Communicator, Pending};
 use cairn_kernels::elementwise::widen;
 use std::sync::Arc;
 
@@ -55,17 +55,6 @@ enum Lent {
     Nothing,
     Coming(Pending<Vec<f32>>),
     Here(Vec<f32>),
-}
-
-/// Who works on the side of a rank, and with what.
-#[derive(Debug)]
-pub(crate) struct Tools {
-    pub(crate) pool: Pool,
-    pub(crate) buffers: Buffers,
-    /// Gathers parameters.
-    pub(crate) gathers: Background,
-    /// Sums gradients. A gather that a block waits for does not stand behind these.
-    pub(crate) reductions: Background,
 }
 
 impl Parameters {

@@ -2,7 +2,8 @@
 
 use crate::memory::Memory;
 use crate::optimizer::{Change, Operands};
-use crate::parameters::{Tools, Values};
+use crate::parameters::Values;
+use crate::tools::Tools;
 use crate::{Arena, Error, Optimizer, Stage};
 use cairn_collectives::{Pending, numbers};
 use cairn_kernels::Pool;

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The samples of a step, over all ranks.
 const SAMPLES: usize = 12;
@@ -122,7 +123,10 @@ pub(crate) fn on_with<R: Send>(
     body: impl Fn(&mut Rank) -> Result<R, Error> + Sync,
 ) -> Vec<R> {
     let mesh: Mesh = layout.mesh.parse().unwrap();
-    let answers = threads::run(mesh.size(), threads::Options::default(), |world| {
+    let patience = threads::Options {
+        timeout: Duration::from_secs(60),
+    };
+    let answers = threads::run(mesh.size(), patience, |world| {
         body(&mut Rank::new(layout, &mesh, world, &wrap)?)
     });
     answers.unwrap_or_else(|error: Error| panic!("{layout}: {error}"))

@@ -9,6 +9,7 @@
 mod checkpoints;
 mod common;
 mod layouts;
+mod memory;
 mod overlap;
 mod steps;
 mod torch;
