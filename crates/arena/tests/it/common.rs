@@ -20,6 +20,9 @@ const SAMPLES: usize = 12;
 /// The name that the first and the last block have in common.
 pub(crate) const TIED: &str = "embed.weight";
 
+/// The parameters of a block.
+pub(crate) type Block = Vec<Parameter>;
+
 /// The values of every parameter, each with its place in the whole.
 pub(crate) type Values = BTreeMap<String, Vec<(usize, f32)>>;
 
@@ -88,7 +91,7 @@ pub(crate) fn parameter(name: &str, shape: &[usize], split: Option<usize>) -> Pa
 }
 
 /// Blocks with all that is odd: a scalar, an empty parameter, one element, lengths that nothing divides.
-fn blocks() -> Vec<Vec<Parameter>> {
+pub(crate) fn blocks() -> Vec<Block> {
     let embedding = parameter(TIED, &[5, 3], Some(0));
     let norm = Parameter {
         init: Init::Ones,
@@ -113,12 +116,13 @@ pub(crate) fn on<R: Send>(
     layout: Layout,
     body: impl Fn(&mut Rank) -> Result<R, Error> + Sync,
 ) -> Vec<R> {
-    on_with(layout, |group| group, body)
+    on_model(layout, &blocks(), |group| group, body)
 }
 
-/// As [`on`], with the group along `dp` put into something else.
-pub(crate) fn on_with<R: Send>(
+/// As [`on`], with these blocks, and the group along `dp` put into something else.
+pub(crate) fn on_model<R: Send>(
     layout: Layout,
+    blocks: &[Block],
     wrap: impl Fn(Arc<dyn Communicator>) -> Arc<dyn Communicator> + Sync,
     body: impl Fn(&mut Rank) -> Result<R, Error> + Sync,
 ) -> Vec<R> {
@@ -127,7 +131,7 @@ pub(crate) fn on_with<R: Send>(
         timeout: Duration::from_secs(60),
     };
     let answers = threads::run(mesh.size(), patience, |world| {
-        body(&mut Rank::new(layout, &mesh, world, &wrap)?)
+        body(&mut Rank::new(layout, &mesh, blocks, world, &wrap)?)
     });
     answers.unwrap_or_else(|error: Error| panic!("{layout}: {error}"))
 }
@@ -136,6 +140,7 @@ impl Rank {
     fn new(
         layout: Layout,
         mesh: &Mesh,
+        blocks: &[Block],
         world: Arc<dyn Communicator>,
         wrap: &dyn Fn(Arc<dyn Communicator>) -> Arc<dyn Communicator>,
     ) -> Result<Self, Error> {
@@ -144,7 +149,8 @@ impl Rank {
         // The first and the last stage make groups of their own.
         let is_end = pp.rank() == 0 || pp.rank() + 1 == pp.size();
         let ends = pp.split(u64::from(!is_end), 0)?;
-        let tied = (is_end && pp.size() > 1).then(|| Tied {
+        let is_tied = blocks.concat().iter().any(|one| one.name == TIED);
+        let tied = (is_tied && is_end && pp.size() > 1).then(|| Tied {
             group: ends,
             names: vec![TIED.into()],
         });
@@ -154,9 +160,8 @@ impl Rank {
             tp: tp.clone(),
             tied,
         };
-        let blocks = blocks();
         let own = chunk(blocks.len(), pp.size(), pp.rank());
-        let bucket = |block: &Vec<Parameter>| Bucket::new(block.clone(), tp.rank(), tp.size());
+        let bucket = |block: &Block| Bucket::new(block.clone(), tp.rank(), tp.size());
         let arena = Arena::new(
             blocks[own].iter().map(bucket).collect(),
             groups.clone(),
@@ -215,7 +220,9 @@ impl Rank {
         samples: Range<usize>,
     ) -> Result<(), Error> {
         let slots = self.arena.bucket(bucket).slots().to_vec();
-        let is_head = slots[0].parameter.name == "one";
+        let is_head = slots
+            .first()
+            .is_some_and(|slot| slot.parameter.name == "one");
         let (weights, gradients) = self.arena.weights_and_gradients(bucket)?;
         assert_eq!(weights.len(), gradients.len());
         for slot in &slots {
@@ -226,8 +233,9 @@ impl Rank {
             let places = gradients[slot.range.clone()].iter_mut();
             for (gradient, element) in places.zip(elements(slot)) {
                 for sample in samples.clone() {
-                    let name = slot.parameter.name.len() + usize::from(is_head);
-                    *gradient += share * number(&[name, element, step, sample]);
+                    let name = number(slot.parameter.name.bytes().map(usize::from));
+                    let parts = [name, usize::from(is_head), element, step, sample];
+                    *gradient += share * (number(parts) % 17) as f32 / 8.0 - share;
                 }
             }
         }
@@ -287,10 +295,10 @@ fn tp_share(tp: &dyn Communicator) -> f32 {
     }
 }
 
-/// A small multiple of 1/8 that looks random.
-fn number(parts: &[usize]) -> f32 {
-    let mix = |state: usize, part: &usize| (state * 31 + part + 7) % 1009;
-    (parts.iter().fold(1, mix) % 17) as f32 / 8.0 - 1.0
+/// A small number that looks random.
+fn number(parts: impl IntoIterator<Item = usize>) -> usize {
+    let mix = |state: usize, part| (state * 31 + part + 7) % 1009;
+    parts.into_iter().fold(1, mix)
 }
 
 /// That every rank holds parts of the same values.

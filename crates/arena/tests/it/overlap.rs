@@ -1,6 +1,6 @@
 //! Sums and gathers go on while a rank computes: what it would wait for forever, if they did not, comes.
 
-use crate::common::{HYPER, Layout, on_with};
+use crate::common::{HYPER, Layout, blocks, on_model};
 use cairn_arena::Stage;
 use cairn_collectives::{Communicator, Error};
 use cairn_tensor::{DType, ReduceOp};
@@ -107,8 +107,9 @@ fn on_logged(stage: Stage, body: impl Fn(&mut crate::common::Rank, &Log) + Sync)
         let log = logs[group.rank()].clone();
         Arc::new(Logged(group, log))
     };
-    on_with(
+    on_model(
         Layout::new("dp=2,pp=1,tp=1", stage, DType::Bf16),
+        &blocks(),
         wrap,
         |rank| {
             let log = logs[rank.world.rank()].clone();
