@@ -3,19 +3,26 @@
 //! [`Config`] is plain values. [`read`] makes them from a file and the settings of a command line, and says everything that is wrong at once, each
 //! problem with its line and what to do about it.
 
+mod estimate;
+mod launch;
 mod node;
 mod problem;
 mod read;
 mod reader;
 mod sections;
+mod speed;
 #[cfg(test)]
 mod tests;
 
+pub use estimate::{Holding, holdings};
+pub use launch::{Moment, launch};
 pub use problem::{Place, Problem, Problems};
 pub use read::{parse, read};
+pub use speed::{peak_flops, step_flops};
 
 use crate::settings::Settings;
-use serde_json::Value;
+use cairn_data::Cut;
+use cairn_model::{Block, ModelConfig, Options, blocks};
 
 /// A run, whole.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,10 +44,14 @@ pub struct Config {
 /// What is trained.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
-    /// The architecture, as a `config.json` of Hugging Face has it.
-    pub description: Value,
-    /// The folder of a model whose weights are the first ones; random ones if none.
+    /// What it is like.
+    pub config: ModelConfig,
+    /// The model or checkpoint whose weights are the first ones; random ones if none.
     pub weights: Option<String>,
+    /// The `tokenizer.json` that goes into every checkpoint, so that whoever has one can read and write text.
+    pub tokenizer: Option<String>,
+    /// The weight of the term of the loss that keeps logits small.
+    pub z_loss: f64,
 }
 
 /// What a model is trained on.
@@ -50,29 +61,17 @@ pub struct Data {
     pub sources: Vec<Source>,
     /// Tokens of a sequence.
     pub length: usize,
-    /// What makes tokens of sources that are text: the path of a `tokenizer.json`, or `bytes`.
-    pub tokenizer: Option<String>,
     /// How documents become sequences.
-    pub packing: Packing,
+    pub cut: Cut,
 }
 
 /// A place where tokens come from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// A token file, a Megatron `.bin`, or text (`.txt`, `.jsonl`).
+    /// A token file, or a pair of Megatron's.
     pub path: String,
     /// Its share of the sequences, against the weights of the others.
     pub weight: f64,
-}
-
-/// How documents become sequences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Packing {
-    /// One stream, cut wherever a sequence is full; attention crosses documents.
-    #[default]
-    Stream,
-    /// Documents side by side; none sees another.
-    Documents,
 }
 
 /// What is measured beside the training.
@@ -95,4 +94,15 @@ pub struct Log {
     pub every: u64,
     /// Whether events for TensorBoard are written, too.
     pub tensorboard: bool,
+}
+
+impl Config {
+    /// The blocks of the model, in order.
+    pub fn blocks(&self) -> Vec<Box<dyn Block<f32>>> {
+        let options = Options {
+            sequence_parallel: self.settings.parallel.sequence_parallel,
+            z_loss: self.model.z_loss,
+        };
+        blocks(&self.model.config, &options)
+    }
 }

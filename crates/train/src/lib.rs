@@ -7,6 +7,8 @@
 //! | say where tokens come from | [`Data`] |
 //! | train | [`Job`] → [`Trainer::new`] → [`resume`](Trainer::resume) → [`run`](Trainer::run) |
 //! | hear how it goes | [`Event`], [`StepReport`] |
+//! | train as a file says, with ranks as threads | [`config::launch`] |
+//! | have the weights of a model in memory | [`weights::whole`] |
 //!
 //! A rank knows its place in the mesh ([`Layout`]), the blocks of its pipeline stage, and one [`Arena`](cairn_arena::Arena) with their
 //! memory. A step runs a [`Schedule`](cairn_plan::Schedule) over them:
@@ -30,6 +32,7 @@ mod report;
 pub mod settings;
 mod stage;
 mod trainer;
+pub mod weights;
 
 pub use data::Data;
 pub use error::Error;

@@ -1,12 +1,15 @@
 //! From the text of a config to its values.
 
 use super::node::{Node, Tree};
-use super::problem::{Problem, Problems};
+use super::problem::{Place, Problem, Problems};
 use super::reader::Reader;
 use super::sections;
-use super::{Config, Data, Evaluation, Log, Model, Packing, Source};
+use super::{Config, Data, Evaluation, Log, Model, Source};
+use crate::parallel;
+use crate::settings::Settings;
 use cairn_checkpoint::split_path;
-use serde_json::Value;
+use cairn_data::Cut;
+use cairn_model::{Error as ModelError, ModelConfig};
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -42,9 +45,9 @@ pub fn parse(file: &str, text: &str, base: &Path, settings: &[String]) -> Result
     let config = Parser { base }.config(&document, &problems);
     let mut list = problems.into_inner();
     list.sort_by(|a, b| a.place.cmp(&b.place));
-    match list.is_empty() {
-        true => Ok(config),
-        false => Err(refused(list)),
+    match config {
+        Some(config) if list.is_empty() => Ok(config),
+        _ => Err(refused(list)),
     }
 }
 
@@ -53,82 +56,89 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn config(&self, document: &Node, problems: &RefCell<Vec<Problem>>) -> Config {
+    /// The config; none without a model.
+    fn config(&self, document: &Node, problems: &RefCell<Vec<Problem>>) -> Option<Config> {
         let root = Reader::new(document, problems);
         let (settings, length) = sections::settings(&root);
         let folder = self.folder(&root);
-        let config = Config {
-            settings,
-            model: self.model(&root),
-            data: self.data(&root, length),
-            evaluation: self.evaluation(&root),
-            log: self.log(&root, &folder),
-            folder,
-        };
+        let model = self.model(&root);
+        let data = self.data(&root, length);
+        let evaluation = self.evaluation(&root);
+        let log = self.log(&root, &folder);
+        let model = model.inspect(|model| check(&root, &settings, &model.config));
         root.finish();
-        config
+        Some(Config {
+            settings,
+            model: model?,
+            data,
+            folder,
+            evaluation,
+            log,
+        })
     }
 
-    fn model(&self, root: &Reader<'_>) -> Model {
+    fn model(&self, root: &Reader<'_>) -> Option<Model> {
         if !root.has("model") {
             root.missing("model");
         }
         let table = root.table("model");
         let weights = self.existing(&table, "weights", "");
-        let description = match table.node("config") {
-            Some(node) if matches!(node.tree, Tree::Table(_)) => node.to_json(),
-            Some(_) => self.described(&table, "config", ""),
-            None if weights.is_some() => self.described(&table, "weights", "config.json"),
+        let text = match table.node("config") {
+            Some(node) if matches!(node.tree, Tree::Table(_)) => Some(node.to_json().to_string()),
+            Some(_) => self.text(&table, "config", ""),
+            None if weights.is_some() => self.text(&table, "weights", "config.json"),
             None => {
-                if root.has("model") {
+                if root.has("model") && !table.has("weights") {
                     table.missing("config");
                 }
-                Value::Null
+                None
             }
         };
+        let tokenizer = self.existing(&table, "tokenizer", "");
+        let z_loss = table.within("z_loss", 0.0.., "at least 0").unwrap_or(0.0);
+        let place = match table.has("config") {
+            true => table.place("config"),
+            false => table.place("weights"),
+        };
         table.finish();
-        Model {
-            description,
+        let config = text.and_then(|text| understood(root, &place, &text))?;
+        Some(Model {
+            config,
             weights,
-        }
+            tokenizer,
+            z_loss,
+        })
     }
 
-    /// What the JSON file says whose path is under `key`, or that file of the folder there.
-    fn described(&self, table: &Reader<'_>, key: &'static str, inside: &str) -> Value {
-        let Some(path) = self.existing(table, key, inside) else {
-            return Value::Null;
-        };
+    /// The text of the file whose path is under `key`, or of that file of the folder there.
+    fn text(&self, table: &Reader<'_>, key: &'static str, inside: &str) -> Option<String> {
+        let path = self.existing(table, key, inside)?;
         let path = match inside {
             "" => path,
             inside => format!("{path}/{inside}"),
         };
-        let found = text_of(&path)
-            .and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
-        found.unwrap_or_else(|reason| {
-            let what = format!("`{path}` is no model's config: {reason}");
+        let text = text_of(&path);
+        let refuse = |reason: &String| {
+            let what = format!("`{path}` cannot be read: {reason}");
             table.problem(Problem::at(&table.place(key), what));
-            Value::Null
-        })
+        };
+        text.inspect_err(refuse).ok()
     }
 
     fn data(&self, root: &Reader<'_>, length: usize) -> Data {
         let table = root.table("data");
         let sources = self.sources(&table, "sources");
-        let tokenizer = match table.optional::<String>("tokenizer") {
-            Some(name) if name != "bytes" => self.existing(&table, "tokenizer", ""),
-            other => other,
-        };
-        let packings = [
-            ("stream", Packing::Stream),
-            ("documents", Packing::Documents),
+        let cuts = [
+            ("stream", Cut::Stream),
+            ("masked", Cut::Masked),
+            ("packed", Cut::Packed),
         ];
-        let packing = table.choice("packing", &packings, Packing::Stream);
+        let cut = table.choice("cut", &cuts, Cut::Stream);
         table.finish();
         Data {
             sources,
             length,
-            tokenizer,
-            packing,
+            cut,
         }
     }
 
@@ -172,7 +182,8 @@ impl Parser<'_> {
             table.problem(Problem::at(&node.place, what));
         }
         let path = self.resolve(&path);
-        if !path.is_empty() && !exists(&path) {
+        // Megatron's files may be named by what their names begin with.
+        if !path.is_empty() && !exists(&path) && !exists(&format!("{path}.idx")) {
             table.problem(Problem::at(&node.place, format!("there is no `{path}`")));
         }
         Some(Source { path, weight })
@@ -235,6 +246,42 @@ impl Parser<'_> {
             true => path.to_string(),
             false => self.base.join(path).to_string_lossy().into_owned(),
         }
+    }
+}
+
+/// What a model is like, if its config makes sense.
+fn understood(root: &Reader<'_>, place: &Place, text: &str) -> Option<ModelConfig> {
+    let problems = match ModelConfig::from_json(text) {
+        Ok(config) => return Some(config),
+        Err(ModelError::Config { problems }) => problems,
+        Err(other) => {
+            root.problem(Problem::at(place, other.to_string()));
+            return None;
+        }
+    };
+    for problem in problems {
+        root.problem(Problem {
+            place: place.clone(),
+            what: format!("the model: {}", problem.what),
+            hint: problem.hint,
+        });
+    }
+    None
+}
+
+/// Says why the model cannot be trained on these ranks.
+fn check(root: &Reader<'_>, settings: &Settings, model: &ModelConfig) {
+    let mesh = &settings.parallel.mesh;
+    let blocks = model.num_hidden_layers + 2;
+    for problem in parallel::problems(settings, mesh.size(), blocks) {
+        root.problem(Problem::whole(problem.what).hint(problem.hint));
+    }
+    for problem in model.parallel_problems(parallel::axis_size(mesh, "tp")) {
+        root.problem(Problem {
+            place: Place::Whole,
+            what: problem.what,
+            hint: problem.hint,
+        });
     }
 }
 

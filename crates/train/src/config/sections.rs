@@ -152,12 +152,16 @@ fn parallel(root: &Reader<'_>, settings: &mut Settings) {
     let table = root.table("parallel");
     let text = table.optional::<String>("mesh");
     let mesh = text.map_or(Ok(Mesh::single()), |text| text.parse::<Mesh>());
+    let mesh = mesh.unwrap_or_else(|error| {
+        table.problem(Problem::at(&table.place("mesh"), error.to_string()));
+        Mesh::single()
+    });
     let zero: u64 = table.within("zero", 0..=3, "0, 1, 2 or 3").unwrap_or(0);
     settings.parallel = Parallel {
-        mesh: mesh.unwrap_or_else(|error| {
-            table.problem(Problem::at(&table.place("mesh"), error.to_string()));
-            Mesh::single()
-        }),
+        mesh: match table.within("ranks", 1.., "at least 1") {
+            Some(ranks) => with_ranks(&table, mesh, ranks),
+            None => mesh,
+        },
         sequence_parallel: table.optional("sequence_parallel").unwrap_or(false),
         zero: u8::try_from(zero).unwrap_or(0),
         chunks: table.within("chunks", 1.., "at least 1").unwrap_or(1),
@@ -167,4 +171,28 @@ fn parallel(root: &Reader<'_>, settings: &mut Settings) {
     settings.precision = table.choice("dtype", PRECISIONS, Precision::F32);
     settings.recompute = table.choice("recompute", RECOMPUTE, Recompute::Nothing);
     table.finish();
+}
+
+/// The mesh with as many replicas along `dp` as so many ranks make.
+fn with_ranks(table: &Reader<'_>, mesh: Mesh, ranks: usize) -> Mesh {
+    let others = axis_size(&mesh, "pp") * axis_size(&mesh, "tp");
+    if !ranks.is_multiple_of(others) {
+        let what =
+            format!("{ranks} ranks cannot hold a model that is cut in {others} parts by `{mesh}`");
+        let less = ranks - ranks % others;
+        let hint = match less {
+            0 => format!("use {others} ranks"),
+            _ => format!("use {less} or {} ranks", less + others),
+        };
+        table.problem(Problem::at(&table.place("ranks"), what).hint(hint));
+        return mesh;
+    }
+    let replicas = ("dp", ranks / others);
+    let has_replicas = mesh.axes().iter().any(|axis| axis.name == "dp");
+    let axes = mesh.axes().iter().map(|axis| match axis.name.as_str() {
+        "dp" => replicas,
+        name => (name, axis.size),
+    });
+    let outermost = (!has_replicas).then_some(replicas);
+    Mesh::new(outermost.into_iter().chain(axes)).unwrap_or(mesh.clone())
 }

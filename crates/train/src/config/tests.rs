@@ -11,11 +11,15 @@ steps = 100
 
 [model.config]
 architectures = [\"LlamaForCausalLM\"]
+vocab_size = 99
 hidden_size = 64
+intermediate_size = 96
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
 
 [data]
 sources = \"Cargo.toml\"
-tokenizer = \"bytes\"
 
 [batch]
 sequences = 8
@@ -46,7 +50,7 @@ fn a_small_config_is_filled_up_with_defaults() {
     assert_eq!(config.settings.seed, 7);
     assert_eq!(config.settings.batch, 8);
     assert_eq!(config.settings.clip, Some(1.0));
-    assert_eq!(config.model.description["hidden_size"], 64);
+    assert_eq!(config.model.config.hidden_size, 64);
     assert_eq!(config.data.length, 32);
     assert!(config.data.sources[0].path.ends_with("/Cargo.toml"));
     assert!(config.folder.ends_with("/runs/small"));
@@ -65,7 +69,7 @@ hidden_size = 64
 
 [data]
 sources = [\"Cargo.toml\", \"nowhere.tokens\", {path = \"Cargo.toml\", wight = 2}]
-packing = \"document\"
+cut = \"maskd\"
 
 [batch]
 sequences = 12
@@ -91,7 +95,7 @@ folder = \"runs\"
   line 2: there is no key `sed`; did you mean `seed`?
   line 8: there is no `nowhere.tokens`
   line 8: there is no key `data.sources.wight`; did you mean `weight`?
-  line 9: there is no `data.packing` named `document`; did you mean `documents`?
+  line 9: there is no `data.cut` named `maskd`; did you mean `masked`?
   line 13: `batch.length` must be at least 1, not `0`
   line 14: a rank's 6 sequences are no micro-batches of 4; possible are 1, 2, 3, 6
   line 17: there is no key `optimizer.learning_rate`; known are `weight_decay`, `kind`, `betas`, `epsilon`, `clip`, `max_skipped`

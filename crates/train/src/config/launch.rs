@@ -1,0 +1,173 @@
+//! A whole run, its ranks as threads of this process.
+
+use super::{Config, Source};
+use crate::report::{Ending, Evaluation, Event};
+use crate::trainer::{Home, Job, Resumed, Trainer};
+use crate::{Data, Error, weights};
+use cairn_collectives::{Communicator, threads};
+use cairn_data::{Loader, Sample, Samples};
+use cairn_kernels::Pool;
+use cairn_model::Batch;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
+
+/// What is heard of a run while it goes on, from rank 0.
+#[derive(Debug, Clone)]
+pub enum Moment<'a> {
+    /// All is in memory and the first step begins; it follows the step that was resumed from, if there was one.
+    Ready(Option<&'a Resumed>),
+    /// Something happened.
+    Event(Event<'a>),
+    /// The data set aside was looked at after this step.
+    Evaluated(u64, &'a Evaluation),
+}
+
+/// Trains until all steps are done or `stop` is set, from the newest good step of the run if there is one, and tells `watch` how it goes.
+///
+/// # Errors
+/// If the data, the weights or the checkpoints cannot be used, or a rank fails.
+pub fn launch(
+    config: &Config,
+    stop: &Arc<AtomicBool>,
+    watch: &mut (dyn FnMut(Moment<'_>) + Send),
+) -> Result<Ending, Error> {
+    let length = config.data.length;
+    let inputs = Inputs {
+        train: Arc::new(loader(config, &config.data.sources, length, true)?),
+        evaluate: match &config.evaluation {
+            Some(wanted) => Some(Arc::new(loader(config, &wanted.sources, length, false)?)),
+            None => None,
+        },
+        assets: assets(config)?,
+    };
+    let ranks = config.settings.parallel.mesh.size();
+    let cores = available_parallelism().map_or(1, usize::from);
+    let watch = Mutex::new(watch);
+    let endings = threads::run(ranks, threads::Options::default(), |world| {
+        let pool = Pool::new((cores / ranks).max(1));
+        let is_first = world.rank() == 0;
+        let mut tell = |moment: Moment<'_>| {
+            if is_first {
+                watch.lock().unwrap_or_else(PoisonError::into_inner)(moment);
+            }
+        };
+        rank(config, &inputs, world, pool, stop.clone(), &mut tell)
+    })?;
+    Ok(endings.into_iter().next().unwrap_or(Ending::Finished))
+}
+
+/// What all ranks read.
+struct Inputs {
+    train: Arc<Loader>,
+    evaluate: Option<Arc<Loader>>,
+    assets: BTreeMap<String, Vec<u8>>,
+}
+
+/// The life of one rank.
+fn rank(
+    config: &Config,
+    inputs: &Inputs,
+    world: Arc<dyn Communicator>,
+    pool: Pool,
+    stop: Arc<AtomicBool>,
+    tell: &mut dyn FnMut(Moment<'_>),
+) -> Result<Ending, Error> {
+    let mut trainer = Trainer::new(Job {
+        settings: config.settings.clone(),
+        world,
+        pool,
+        blocks: config.blocks(),
+        data: data(inputs.train.clone()),
+        checkpoints: Some(Home {
+            store: cairn_store::open(&config.folder)?,
+            options: cairn_checkpoint::Options::default(),
+            assets: inputs.assets.clone(),
+        }),
+        stop,
+    })?;
+    let resumed = trainer.resume()?;
+    if let (None, Some(path)) = (&resumed, &config.model.weights) {
+        trainer.load_weights(&weights::open(path)?)?;
+    }
+    tell(Moment::Ready(resumed.as_ref()));
+    trainer.run(&mut |trainer, event| {
+        let step = match &event {
+            Event::Step(report) => Some(report.step),
+            _ => None,
+        };
+        tell(Moment::Event(event));
+        let (Some(step), Some(wanted)) = (step, &config.evaluation) else {
+            return Ok(());
+        };
+        let last = step == config.settings.steps;
+        if !(last || step.is_multiple_of(wanted.every)) {
+            return Ok(());
+        }
+        let Some(loader) = &inputs.evaluate else {
+            return Ok(());
+        };
+        let evaluation = trainer.evaluate(data(loader.clone()).as_mut(), wanted.batches)?;
+        tell(Moment::Evaluated(step, &evaluation));
+        Ok(())
+    })
+}
+
+/// The sequences of some sources; in the order of the files if not shuffled.
+fn loader(
+    config: &Config,
+    sources: &[Source],
+    length: usize,
+    shuffled: bool,
+) -> Result<Loader, Error> {
+    let vocabulary = u32::try_from(config.model.config.vocab_size).unwrap_or(u32::MAX);
+    let mut opened = Vec::new();
+    for source in sources {
+        let documents = cairn_data::open(&source.path)?;
+        let samples = Samples::new(documents, config.data.cut, length)?.with_vocabulary(vocabulary);
+        opened.push(cairn_data::Source::new(
+            &source.path,
+            samples,
+            source.weight,
+        ));
+    }
+    Ok(Loader::new(
+        opened,
+        shuffled.then_some(config.settings.seed),
+    )?)
+}
+
+fn data(loader: Arc<Loader>) -> Box<dyn Data> {
+    Box::new(move |places: Range<u64>| loader.batch(places).map(batch))
+}
+
+/// Sequences of one length, side by side.
+fn batch(samples: Vec<Sample>) -> Batch {
+    let mut batch = Batch {
+        sequences: samples.len(),
+        length: samples.first().map_or(0, Sample::len),
+        ..Batch::default()
+    };
+    for sample in samples {
+        batch.tokens.extend(sample.tokens);
+        batch.targets.extend(sample.targets);
+        batch.positions.extend(sample.positions);
+        batch.documents.extend(sample.documents);
+        batch.samples.push(sample.position);
+    }
+    batch
+}
+
+/// The small files that go into every checkpoint: with them a step is a model that other tools load.
+fn assets(config: &Config) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+    let text = config.model.config.to_json();
+    let mut assets = BTreeMap::from([("config.json".to_string(), text.into_bytes())]);
+    if let Some(path) = &config.model.tokenizer {
+        let (folder, name) = cairn_checkpoint::split_path(path);
+        let bytes = cairn_store::open(&folder)?.get(&name)?;
+        assets.insert("tokenizer.json".to_string(), bytes);
+    }
+    Ok(assets)
+}
