@@ -70,7 +70,7 @@ impl DecoderLayer {
         self.lens(share).iter().sum()
     }
 
-    /// The rows of new tokens at `positions` of one sequence, whose earlier tokens are in the cache; those of the new ones are added to it.
+    /// What follows from the rows of further tokens of one sequence; the cache holds what was seen of it, and then also of these.
     pub(crate) fn extend<R: Real>(
         &self,
         place: Place<'_>,
@@ -80,15 +80,24 @@ impl DecoderLayer {
     ) -> Vec<R> {
         let [attention, feed_forward] = cut(weights, self.lens(place.share));
         let (normed, weights) = self.attention.enter(place, attention, &rows);
-        let output = self.attention.inner.extend(place, weights, &normed, cache);
+        let inner = &self.attention.inner;
+        let output = inner.extend(place, weights, &normed, cache);
         add(place.pool, &output, &mut rows);
         let (normed, weights) = self.feed_forward.enter(place, feed_forward, &rows);
-        let (output, _) = self
-            .feed_forward
-            .inner
-            .apply(place, weights, &normed, Keep::Nothing);
+        let inner = &self.feed_forward.inner;
+        let (output, _) = inner.apply(place, weights, &normed, Keep::Nothing);
         add(place.pool, &output, &mut rows);
         rows
+    }
+
+    fn check_rows(
+        &self,
+        pass: &Pass<'_>,
+        what: &'static str,
+        elements: usize,
+    ) -> Result<(), Error> {
+        let expected = pass.local_rows().len() * self.attention.norm.width;
+        check_len(what, elements, expected)
     }
 
     fn lens(&self, share: Share) -> [usize; 2] {
@@ -129,14 +138,12 @@ impl<R: Real + Number> Block<R> for DecoderLayer {
     ) -> Result<(Activation<R>, Saved), Error> {
         pass.batch.check()?;
         check_len("the layer's slice", weights.len(), self.len(pass.share()))?;
-        let elements = pass.local_rows().len() * self.attention.norm.width;
-        check_len("the layer's input", input.len(), elements)?;
-        let again = (keep == Keep::Input).then(|| input.clone());
+        self.check_rows(pass, "the layer's input", input.len())?;
         let (output, kept) = self.forward_kept(pass, weights, input, keep)?;
-        let saved: Saved = match (keep, again) {
-            (Keep::Nothing, _) => Box::new(()),
-            (_, Some(input)) => Box::new(Kept::Input(input)),
-            (_, None) => Box::new(Kept::Branches(kept)),
+        let saved: Saved = match keep {
+            Keep::Nothing => Box::new(()),
+            Keep::Input => Box::new(Kept::Input(kept.attention.input)),
+            Keep::Everything | Keep::Selected => Box::new(Kept::Branches(kept)),
         };
         Ok((output, saved))
     }
@@ -149,11 +156,13 @@ impl<R: Real + Number> Block<R> for DecoderLayer {
         output_gradient: Activation<R>,
         gradients: &mut [R],
     ) -> Result<Activation<R>, Error> {
+        let lens = self.lens(pass.share());
+        check_len("the layer's gradients", gradients.len(), lens.iter().sum())?;
+        self.check_rows(pass, "the gradient of the layer", output_gradient.len())?;
         let kept = match unpack(saved) {
             Kept::Input(input) => self.forward_kept(pass, weights, input, Keep::Everything)?.1,
             Kept::Branches(kept) => kept,
         };
-        let lens = self.lens(pass.share());
         let [attention, feed_forward] = cut(weights, lens);
         let [attention_gradients, feed_forward_gradients] = cut_mut(gradients, lens);
         let gradient = self.feed_forward.backward(
@@ -174,10 +183,8 @@ impl<R: Real + Number> Block<R> for DecoderLayer {
 
     fn forward_flops(&self, tokens: usize, length: usize) -> f64 {
         let attention = &self.attention.inner;
-        let linears = attention
-            .linears()
-            .into_iter()
-            .chain(self.feed_forward.inner.linears());
+        let linears = attention.linears().into_iter();
+        let linears = linears.chain(self.feed_forward.inner.linears());
         let products: f64 = linears.map(|linear| linear.flops(tokens)).sum();
         // Scores and their product with values; on average a token sees half of its sequence.
         let seen = 4.0 * tokens as f64 * (length as f64 / 2.0) * attention.query.outputs as f64;
@@ -186,19 +193,12 @@ impl<R: Real + Number> Block<R> for DecoderLayer {
 
     fn kept_elements(&self, tokens: usize, tp: usize, keep: Keep) -> usize {
         let hidden = self.attention.norm.width;
-        let local = if self.attention.norm.partial_gradient {
-            tokens.div_ceil(tp)
-        } else {
-            tokens
-        };
+        let local = self.attention.norm.local_rows(tokens, tp);
         let queries = self.attention.inner.query.outputs.div_ceil(tp);
         let keys = self.attention.inner.key.outputs.div_ceil(tp);
         let inner = self.feed_forward.inner.gate.outputs.div_ceil(tp);
-        let raw = if self.attention.inner.norms.is_some() {
-            queries + keys
-        } else {
-            0
-        };
+        let norms = usize::from(self.attention.inner.norms.is_some());
+        let raw = norms * (queries + keys);
         let selected = local * 2 * hidden + tokens * (2 * queries + 2 * keys + 2 * inner);
         match keep {
             Keep::Nothing => 0,

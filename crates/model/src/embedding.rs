@@ -101,7 +101,19 @@ impl<R: Real + Number> Block<R> for Embedding {
         output_gradient: Activation<R>,
         gradients: &mut [R],
     ) -> Result<Activation<R>, Error> {
-        let rows = pass.gather_rows(output_gradient, self.table.inputs)?;
+        let width = self.table.inputs;
+        let elements = pass.local_rows().len() * width;
+        check_len(
+            "the embedding's gradients",
+            gradients.len(),
+            self.table.len(pass.share()),
+        )?;
+        check_len(
+            "the gradient of the embedding",
+            output_gradient.len(),
+            elements,
+        )?;
+        let rows = pass.gather_rows(output_gradient, width)?;
         let kernel = self.kernel(pass.share());
         kernel.backward(pass.pool, &pass.batch.tokens, &rows, gradients);
         Ok(Vec::new())

@@ -52,7 +52,7 @@ pub(crate) struct Branch<I> {
 
 /// What a branch keeps for its backward.
 pub(crate) struct Kept<R, K> {
-    input: Vec<R>,
+    pub(crate) input: Vec<R>,
     normed: Option<Normed<R>>,
     inner: K,
 }

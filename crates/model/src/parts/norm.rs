@@ -166,6 +166,14 @@ impl Norm {
         input_gradient
     }
 
+    /// How many of `tokens` rows a rank normalises at most, if it is a norm of rows.
+    pub(crate) fn local_rows(&self, tokens: usize, tp: usize) -> usize {
+        match self.partial_gradient {
+            true => tokens.div_ceil(tp),
+            false => tokens,
+        }
+    }
+
     /// The lengths of weight and bias.
     fn lens(&self) -> [usize; 2] {
         match self.kind {

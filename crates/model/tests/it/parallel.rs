@@ -5,7 +5,9 @@ use crate::samples::{batch, config, models, models_of_three, one_token};
 use cairn_collectives::numbers::Number;
 use cairn_collectives::threads;
 use cairn_kernels::{Pool, Real};
-use cairn_model::{Batch, Error, Head, ModelConfig, Options, Pass};
+use cairn_model::{Architecture, Batch, Error, Head, ModelConfig, Options, Pass};
+use proptest::array::uniform4;
+use proptest::prelude::*;
 
 fn check_equal<R: Real>(name: &str, actual: &Outcome<R>, expected: &Outcome<R>, tolerance: f64) {
     let both = |outcome: &Outcome<R>| -> Vec<Vec<f64>> {
@@ -59,6 +61,43 @@ fn every_layout_gives_what_one_rank_gives() {
             check_layouts::<f64>(name, &config, &batch, &sizes, 1e-12);
             check_layouts::<f32>(name, &config, &batch, &sizes, 1e-5);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sizes_of_every_kind_may_be_shared_out(
+        [tp, groups, group, pairs] in uniform4(1..4_usize),
+        [hidden_size, intermediate_size, vocab_size, length] in uniform4(1..12_usize),
+        class in 0..3_usize,
+        (sequences, flag) in (1..3_usize, any::<bool>()),
+    ) {
+        let config = ModelConfig {
+            hidden_size,
+            intermediate_size,
+            vocab_size,
+            num_hidden_layers: 1,
+            num_attention_heads: tp * groups * group,
+            num_key_value_heads: tp * groups,
+            head_dim: 2 * pairs,
+            tie_word_embeddings: flag,
+            dropout: 0.2,
+            ..config(Architecture::ALL[class].class(), "{}")
+        };
+        prop_assert!(config.parallel_problems(tp).is_empty());
+        let tokens = sequences * length;
+        let batch = Batch {
+            sequences,
+            length,
+            tokens: (0..tokens).map(|place| u32::try_from(place * 5 % vocab_size).unwrap()).collect(),
+            targets: (0..tokens).map(|place| i64::try_from(place * 3 % vocab_size).unwrap()).collect(),
+            positions: (0..tokens).map(|place| u32::try_from(place % length).unwrap()).collect(),
+            documents: (0..tokens).map(|place| u32::from(flag && place % length > 2)).collect(),
+            samples: (0..sequences as u64).collect(),
+        };
+        check_layouts::<f64>("random sizes", &config, &batch, &[tp], 1e-11);
     }
 }
 
