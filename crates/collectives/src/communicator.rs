@@ -3,7 +3,11 @@
 use crate::Error;
 use cairn_tensor::{DType, ReduceOp};
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
+
+/// Up to so many bytes everybody combines everything; above, each combines a part and hands it out.
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
 
 /// One rank's place in a group of ranks.
 ///
@@ -117,4 +121,37 @@ pub(crate) fn starts(
             actual,
         }),
     }
+}
+
+/// The part of `len` bytes that a rank of `size` combines, in whole elements.
+pub(crate) fn share(dtype: DType, rank: usize, size: usize, len: usize) -> Range<usize> {
+    // Elements of any type fill whole bytes in groups of eight.
+    let group = dtype.bits();
+    let groups = len.div_ceil(group);
+    let at = |rank: usize| (groups * rank / size * group).min(len);
+    at(rank)..at(rank + 1)
+}
+
+/// Refuses a buffer of another length.
+pub(crate) fn fits(call: &'static str, expected: usize, bytes: &[u8]) -> Result<(), Error> {
+    match bytes.len() == expected {
+        true => Ok(()),
+        false => Err(Error::Length {
+            call,
+            expected,
+            actual: bytes.len(),
+        }),
+    }
+}
+
+/// The error of a group that has ended.
+pub(crate) fn ended(reason: &str) -> Error {
+    Error::Ended {
+        reason: reason.to_string(),
+    }
+}
+
+/// A number that travels as eight bytes.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }

@@ -6,6 +6,7 @@
 //! | to | use |
 //! |---|---|
 //! | run ranks as threads of this process | [`threads::run`] |
+//! | run ranks as processes, or over anything that carries messages | [`messages`] |
 //! | make groups along an axis of a mesh | [`along`], [`Communicator::split`] |
 //! | combine and exchange tensors | [`Communicator`], and [`numbers`] for slices of them |
 //! | hand out nested structures | [`broadcast_tree`], [`broadcast_value`], [`gather_values`] |
@@ -34,9 +35,11 @@
 //! * **One for all.** A rank that fails or panics ends the calls of all others at once, with its reason.
 
 mod background;
+mod call;
 mod communicator;
 mod error;
 mod mesh;
+pub mod messages;
 pub mod numbers;
 mod redistribute;
 mod reduce;

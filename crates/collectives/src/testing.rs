@@ -7,6 +7,7 @@
 )]
 
 mod oracle;
+mod wires;
 
 use crate::{
     Background, Communicator, Error, Tree, along, broadcast_tree, broadcast_value, gather_values,
@@ -18,6 +19,7 @@ use cairn_tensor::{DType, ReduceOp};
 use oracle::{Numbers, floats, of_floats};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+pub use wires::wired;
 
 /// What one rank does.
 pub type Body = dyn Fn(&Arc<dyn Communicator>) + Sync;

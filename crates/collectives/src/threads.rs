@@ -1,10 +1,9 @@
 //! Ranks as threads of this process, which read each other's memory.
 
-mod call;
 mod group;
 mod mail;
 
-use crate::{Communicator, Error};
+use crate::Communicator;
 use group::{Group, Member};
 use std::any::Any;
 use std::fmt::Display;
@@ -94,11 +93,4 @@ pub fn members(size: usize, options: &Options) -> Vec<Arc<dyn Communicator>> {
     (0..size)
         .map(|rank| Arc::new(Member::new(world.clone(), rank)) as Arc<dyn Communicator>)
         .collect()
-}
-
-/// The error of a group that has ended.
-fn ended(reason: &str) -> Error {
-    Error::Ended {
-        reason: reason.to_string(),
-    }
 }

@@ -1,9 +1,8 @@
 //! A group of threads, and one thread's place in it.
 
-use super::call::Call;
-use super::ended;
 use super::mail::{Lost, Mail};
-use crate::communicator::starts;
+use crate::call::Call;
+use crate::communicator::{SMALL_BYTES, ended, fits, number, share, starts};
 use crate::reduce::combine;
 use crate::{Communicator, Error};
 use cairn_device::{Meeting, Missed};
@@ -13,9 +12,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-
-/// Up to so many bytes everybody combines everything; above, each combines a part and hands it out.
-const SMALL_BYTES: usize = 16 << 10;
 
 /// What the members of a group share.
 #[derive(Debug)]
@@ -164,15 +160,6 @@ impl Member {
         Ok(out)
     }
 
-    /// The part of `len` bytes that this rank combines, in whole elements.
-    fn share(&self, dtype: DType, rank: usize, len: usize) -> Range<usize> {
-        // Elements of any type fill whole bytes in groups of eight.
-        let group = dtype.bits();
-        let groups = len.div_ceil(group);
-        let at = |rank: usize| (groups * rank / self.size() * group).min(len);
-        at(rank)..at(rank + 1)
-    }
-
     fn lost(&self, call: Call, other: usize, lost: Lost) -> Error {
         match lost {
             Lost::Closed(reason) => ended(&reason),
@@ -202,11 +189,11 @@ impl Communicator for Member {
             bytes.copy_from_slice(&all);
             return Ok(());
         }
-        let mine = self.share(dtype, self.rank, len);
+        let mine = share(dtype, self.rank, self.size(), len);
         let own = self.combined(call, bytes, mine.clone())?;
         self.visit(call, &own, |lent| {
             for (rank, part) in lent.iter().enumerate() {
-                bytes[self.share(dtype, rank, len)].copy_from_slice(part);
+                bytes[share(dtype, rank, self.size(), len)].copy_from_slice(part);
             }
         })
     }
@@ -345,21 +332,6 @@ fn before(lens: &[u8], rank: usize) -> Range<usize> {
     };
     let start = (0..rank).map(len).sum();
     start..start + len(rank)
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-}
-
-fn fits(call: &'static str, expected: usize, bytes: &[u8]) -> Result<(), Error> {
-    match bytes.len() == expected {
-        true => Ok(()),
-        false => Err(Error::Length {
-            call,
-            expected,
-            actual: bytes.len(),
-        }),
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,7 @@
 //! Ranks as threads: what all communicators promise, and what happens when one rank does not do its part.
 
+mod messages;
+
 use cairn_collectives::{Background, Communicator, Error, testing, threads};
 use cairn_tensor::{DType, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -5,15 +5,15 @@ use std::fmt;
 
 /// A call of a collective operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) name: &'static str,
-    pub(super) reduction: Option<(DType, ReduceOp)>,
+pub(crate) struct Call {
+    pub(crate) name: &'static str,
+    pub(crate) reduction: Option<(DType, ReduceOp)>,
     /// A length or a rank on which all must agree.
-    pub(super) number: usize,
+    pub(crate) number: usize,
 }
 
 impl Call {
-    pub(super) fn new(name: &'static str, number: usize) -> Self {
+    pub(crate) fn new(name: &'static str, number: usize) -> Self {
         Self {
             name,
             reduction: None,
@@ -21,7 +21,7 @@ impl Call {
         }
     }
 
-    pub(super) fn reducing(self, dtype: DType, op: ReduceOp) -> Self {
+    pub(crate) fn reducing(self, dtype: DType, op: ReduceOp) -> Self {
         Self {
             reduction: Some((dtype, op)),
             ..self
