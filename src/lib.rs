@@ -1,10 +1,16 @@
 #![doc = include_str!("../README.md")]
 
+pub use cairn_arena as arena;
 pub use cairn_checkpoint as checkpoint;
 pub use cairn_collectives as collectives;
+pub use cairn_data as data;
 pub use cairn_device as device;
 pub use cairn_formats as formats;
+pub use cairn_kernels as kernels;
 pub use cairn_merge as merge;
+pub use cairn_model as model;
+#[cfg(feature = "mpi")]
+pub use cairn_mpi as mpi;
 pub use cairn_plan as plan;
 pub use cairn_recipe as recipe;
 pub use cairn_reshard as reshard;

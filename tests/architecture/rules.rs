@@ -43,6 +43,7 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
         "cairn-collectives",
         Through(&["cairn-reshard", "cairn-device"]),
     ),
+    ("cairn-mpi", Through(&["cairn-collectives"])),
     ("cairn-kernels", Through(&[])),
     (
         "cairn-arena",
@@ -55,7 +56,10 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
         "cairn-train",
         Through(&["cairn-model", "cairn-data", "cairn-plan"]),
     ),
-    ("cairn", Through(&["cairn-merge", "cairn-train"])),
+    (
+        "cairn",
+        Through(&["cairn-merge", "cairn-mpi", "cairn-train"]),
+    ),
     ("cairn-cli", Only(&["cairn"])),
     ("cairn-python", Only(&["cairn"])),
     ("xtask", Only(&["cairn"])),
