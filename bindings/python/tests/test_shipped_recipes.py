@@ -99,12 +99,14 @@ def megatron_on_the_host() -> Iterator[None]:
     pytest.importorskip("megatron.core")
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+    from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.moe import moe_utils
 
     patch = pytest.MonkeyPatch()
     patch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
     patch.setattr(CudaRNGStatesTracker, "fork", lambda self, name=None: contextlib.nullcontext())
     patch.setattr(moe_utils, "te_general_gemm", None, raising=False)
+    patch.setattr(multi_latent_attention, "HAVE_TE", False)
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}.items():
         patch.setitem(os.environ, name, value)
     store = torch.distributed.HashStore()
@@ -158,10 +160,81 @@ def megatron_model(config: Any, **more: Any) -> Any:
     ).eval()
 
 
+class CausalAttention(torch.nn.Module):
+    """Attention with values of their own width, which Megatron has only for GPUs; there are no parameters in it."""
+
+    def __init__(self, *_: Any, softmax_scale: float, **__: Any) -> None:
+        super().__init__()
+        self.scale = softmax_scale
+
+    def forward(self, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Any:
+        # Positions come first, then the batch, then heads.
+        heads_first = (part.permute(1, 2, 0, 3) for part in (query, key, value))
+        made = torch.nn.functional.scaled_dot_product_attention(*heads_first, is_causal=True, scale=self.scale)
+        return made.permute(2, 0, 1, 3).flatten(2)
+
+
+def deepseek_in_megatron(config: Any) -> Any:
+    """Megatron's model with latent attention, plain layers first, then experts."""
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron.core.transformer.transformer_config import MLATransformerConfig
+
+    dense = config.first_k_dense_replace
+    settings = MLATransformerConfig(
+        num_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        ffn_hidden_size=config.intermediate_size,
+        num_attention_heads=config.num_attention_heads,
+        q_lora_rank=config.q_lora_rank,
+        kv_lora_rank=config.kv_lora_rank,
+        qk_head_dim=config.qk_nope_head_dim,
+        qk_pos_emb_head_dim=config.qk_rope_head_dim,
+        v_head_dim=config.v_head_dim,
+        qk_layernorm=True,
+        rope_type="rope",
+        rotary_base=int(config.rope_parameters["rope_theta"]),
+        layernorm_epsilon=config.rms_norm_eps,
+        num_moe_experts=config.n_routed_experts,
+        moe_layer_freq=[int(layer >= dense) for layer in range(config.num_hidden_layers)],
+        moe_ffn_hidden_size=config.moe_intermediate_size,
+        moe_shared_expert_intermediate_size=config.n_shared_experts * config.moe_intermediate_size,
+        moe_router_topk=config.num_experts_per_tok,
+        moe_router_score_function="sigmoid",
+        moe_router_enable_expert_bias=True,
+        moe_router_num_groups=config.n_group,
+        moe_router_group_topk=config.topk_group,
+        moe_router_topk_scaling_factor=config.routed_scaling_factor,
+        moe_router_load_balancing_type="none",
+        moe_token_dispatcher_type="allgather",
+        use_cpu_initialization=True,
+        gated_linear_unit=True,
+        activation_func=torch.nn.functional.silu,
+        add_bias_linear=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bias_activation_fusion=False,
+        bias_dropout_fusion=False,
+        apply_rope_fusion=False,
+    )
+    block = get_gpt_decoder_block_spec(settings, use_transformer_engine=False, normalization="RMSNorm")
+    for layer in block.layer_specs:
+        layer.submodules.self_attention.submodules.core_attention = CausalAttention
+    return GPTModel(
+        settings,
+        block,
+        vocab_size=config.vocab_size,
+        max_sequence_length=config.max_position_embeddings,
+        position_embedding_type="rope",
+        share_embeddings_and_output_weights=False,
+    ).eval()
+
+
 #: What Megatron's plain layers keep apart and its fused ones, and its checkpoints, do not: norms, and experts.
 APART = {
     r"self_attention\.linear_qkv\.layer_norm_": "input_layernorm.",
     r"mlp\.linear_fc1\.layer_norm_": "pre_mlp_layernorm.",
+    r"linear_(q|kv)_up_proj\.layer_norm_": r"\1_layernorm.",
     r"mlp\.experts\.linear_fc(\d)\.weight(\d+)": r"mlp.experts.local_experts.\2.linear_fc\1.weight",
 }
 EXPERTS_THERE = {
@@ -201,6 +274,63 @@ def test_megatron_computes_what_hugging_face_does(family: str, more: dict[str, A
         mask = torch.triu(torch.ones(12, 12, dtype=torch.bool), 1)[None, None]
         logits = other(ids, torch.arange(12)[None], mask)
     torch.testing.assert_close(logits, model(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_megatron_computes_what_deepseek_does(tmp_path: Path) -> None:
+    model = saved("deepseek_v3", tmp_path / "hf")
+    there = converted(tmp_path / "hf", tmp_path / "there", "deepseek_v3/hf-to-megatron")
+    for checkpoint, plain in APART.items():
+        there = {re.sub(checkpoint, plain, name): value for name, value in there.items()}
+    ids = torch.arange(12)[None] * 5 % 60
+    with megatron_on_the_host(), torch.no_grad():
+        other = deepseek_in_megatron(model.config)
+        weights = {name: torch.from_numpy(value.copy()) for name, value in there.items()}
+        biases = {name for name, _ in other.named_buffers() if name.endswith(".expert_bias")}
+        assert weights.keys() == {name for name, _ in other.named_parameters()} | biases
+        assert biases
+        other.load_state_dict(weights, strict=False)
+        mask = torch.triu(torch.ones(12, 12, dtype=torch.bool), 1)[None, None]
+        logits = other(ids, torch.arange(12)[None], mask)
+    torch.testing.assert_close(logits, model(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_paddle_has_gpt2_with_queries_keys_and_values_apart(tmp_path: Path) -> None:
+    model = saved("gpt2", tmp_path / "hf")
+    there = converted(tmp_path / "hf", tmp_path / "there", "gpt2/hf-to-paddle")
+    ours = {name: tensor.numpy() for name, tensor in model.transformer.state_dict().items()}
+    expected = {
+        "gpt.embeddings.word_embeddings.weight": ours["wte.weight"],
+        "gpt.embeddings.position_embeddings.weight": ours["wpe.weight"],
+        "gpt.decoder.norm.weight": ours["ln_f.weight"],
+        "gpt.decoder.norm.bias": ours["ln_f.bias"],
+    }
+    plain = {"norm1": "ln_1", "norm2": "ln_2", "self_attn.out_proj": "attn.c_proj", "linear1": "mlp.c_fc", "linear2": "mlp.c_proj"}
+    for layer in range(2):
+        for kind in ("weight", "bias"):
+            fused = ours[f"h.{layer}.attn.c_attn.{kind}"]
+            for place, name in enumerate(("q_proj", "k_proj", "v_proj")):
+                part = fused[..., 32 * place : 32 * (place + 1)]
+                expected[f"gpt.decoder.layers.{layer}.self_attn.{name}.{kind}"] = part
+            for theirs, name in plain.items():
+                expected[f"gpt.decoder.layers.{layer}.{theirs}.{kind}"] = ours[f"h.{layer}.{name}.{kind}"]
+    assert there.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.array_equal(there[name], value), name
+
+
+@pytest.mark.parametrize("family", ["ernie4_5", "ernie4_5_moe"])
+def test_paddle_has_ernie_with_the_inputs_of_linear_layers_first(family: str, tmp_path: Path) -> None:
+    model = saved(family, tmp_path / "hf")
+    linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+    there = converted(tmp_path / "hf", tmp_path / "there", f"{family}/hf-to-paddle")
+    original = tensors(tmp_path / "hf")
+    assert there.keys() == original.keys()
+    # The head is read as the embeddings are; a router is a matrix, whatever module holds it, and so are experts.
+    turned = {name for name in linear if name != "lm_head.weight"}
+    turned |= {name for name in original if name.endswith("mlp.gate.weight") or ".experts." in name}
+    assert turned & original.keys()
+    for name, value in original.items():
+        assert np.array_equal(there[name], value.T if name in turned else value), name
 
 
 def fp8_model(folder: Path) -> dict[str, Any]:
