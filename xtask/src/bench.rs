@@ -43,7 +43,7 @@ const PACKAGE_FOLDER: &str = "bindings/python/bench";
 const PACKAGE_HARNESS: &str = "harness.py";
 
 /// Phases that do the same work: ours, and a peer's.
-const RIVALS: [(&str, &str, &str); 12] = [
+const RIVALS: [(&str, &str, &str); 13] = [
     ("durable save, 4 processes", "torch DCP", "save"),
     ("load, same layout, 4 processes", "torch DCP", "load"),
     ("load, dim 0 to dim 1", "torch DCP", "load, resharded"),
@@ -53,6 +53,11 @@ const RIVALS: [(&str, &str, &str); 12] = [
     ("convert", "cp", "copy, sync"),
     ("convert, cast", "cp", "copy, sync"),
     ("convert, cast", "safetensors", "cast, sync"),
+    (
+        "inspect, 46,848 tensors",
+        "safetensors",
+        "headers, 46,848 tensors",
+    ),
     ("merge, linear", "mergekit", "merge, linear"),
     ("merge, ties", "mergekit", "merge, ties"),
     ("merge, dare_linear", "mergekit", "merge, dare_linear"),
