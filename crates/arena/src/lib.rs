@@ -22,6 +22,7 @@ mod cut;
 mod error;
 mod gradients;
 mod init;
+mod kept;
 mod load;
 mod memory;
 mod optimizer;

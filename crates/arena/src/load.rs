@@ -8,6 +8,7 @@ use cairn_sharding::{Mesh, TensorSpec};
 use cairn_tensor::DType;
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// How much is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +86,7 @@ impl Arena {
         self.updates = 0;
         for memory in &mut self.memories {
             for moment in &mut memory.moments {
-                moment.fill(0.0);
+                Arc::make_mut(moment).fill(0.0);
             }
         }
     }

@@ -12,7 +12,7 @@ use cairn_tensor::DType;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The memory of one bucket on one rank.
+/// The memory of one bucket on one rank. What is saved is shared with the save, as long as that takes.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) bucket: Bucket,
@@ -23,9 +23,9 @@ pub(crate) struct Memory {
     is_sharded: bool,
     pub(crate) gradients: Gradients,
     /// This rank's shard of the parameters in `f32`; none if they are stored so.
-    pub(crate) master: Option<Vec<f32>>,
+    pub(crate) master: Option<Arc<Vec<f32>>>,
     /// This rank's shard of what the optimizer remembers, by [`Optimizer::moments`](crate::Optimizer).
-    pub(crate) moments: Vec<Vec<f32>>,
+    pub(crate) moments: Vec<Arc<Vec<f32>>>,
 }
 
 impl Memory {
@@ -48,13 +48,16 @@ impl Memory {
         let (values, master) = match options.dtype {
             DType::Bf16 => (
                 Values::Bf16(narrowed(pool, &first(held))),
-                Some(first(&cut)),
+                Some(Arc::new(first(&cut))),
             ),
             _ => (Values::F32(first(held)), None),
         };
         let moments = options.optimizer.moments();
         Self {
-            moments: moments.iter().map(|_| vec![0.0; cut.len()]).collect(),
+            moments: moments
+                .iter()
+                .map(|_| Arc::new(vec![0.0; cut.len()]))
+                .collect(),
             parameters: Parameters::new(values),
             is_sharded,
             gradients: Gradients::default(),
@@ -86,11 +89,16 @@ impl Memory {
     }
 
     /// Master weights and moments, each with what their names begin with.
-    pub(crate) fn state(&self, optimizer: &Optimizer) -> impl Iterator<Item = (String, &[f32])> {
-        let master = self.master.iter();
-        let master = master.map(|values| (MASTER.to_string(), &values[..]));
+    pub(crate) fn state(
+        &self,
+        optimizer: &Optimizer,
+    ) -> impl Iterator<Item = (String, &Arc<Vec<f32>>)> {
+        let master = self
+            .master
+            .iter()
+            .map(|values| (MASTER.to_string(), values));
         let moments = optimizer.moments().iter().zip(&self.moments);
-        master.chain(moments.map(|(name, values)| (format!("optimizer.{name}."), &values[..])))
+        master.chain(moments.map(|(name, values)| (format!("optimizer.{name}."), values)))
     }
 
     /// As [`state`](Self::state), to change.
@@ -99,9 +107,11 @@ impl Memory {
         optimizer: &Optimizer,
     ) -> impl Iterator<Item = (String, &mut [f32])> {
         let master = self.master.iter_mut();
-        let master = master.map(|values| (MASTER.to_string(), &mut values[..]));
+        let master = master.map(|values| (MASTER.to_string(), values));
         let moments = optimizer.moments().iter().zip(&mut self.moments);
-        master.chain(moments.map(|(name, values)| (format!("optimizer.{name}."), &mut values[..])))
+        let moments = moments.map(|(name, values)| (format!("optimizer.{name}."), values));
+        let all = master.chain(moments);
+        all.map(|(prefix, values)| (prefix, &mut Arc::make_mut(values)[..]))
     }
 }
 

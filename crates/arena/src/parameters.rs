@@ -43,7 +43,7 @@ impl Values {
 /// The parameters of a bucket: all of them, or this rank's shard, and the `f32` of all of them while a block uses them.
 #[derive(Debug)]
 pub(crate) struct Parameters {
-    /// Shared only with a gather in the background.
+    /// Shared with gathers and saves in the background.
     pub(crate) held: Arc<Values>,
     lent: Lent,
 }

@@ -8,14 +8,12 @@
 //!
 //! All are pinned to the stage of the pipeline (`pp`) that they belong to. A tied parameter is saved by the first stage that has it.
 
-use crate::parameters::Values;
+use crate::kept::Parts;
 use crate::{Arena, Error, Options, Slot, Stage};
-use bytemuck::cast_slice;
-use cairn_checkpoint::State;
+use cairn_checkpoint::{Bytes, State};
 use cairn_collectives::Communicator;
 use cairn_sharding::{DimSharding, Mesh, Sharding, TensorSpec};
 use cairn_tensor::DType;
-use std::ops::Range;
 
 /// The plain value that says how often parameters were changed.
 pub const UPDATES: &str = "optimizer.updates";
@@ -96,32 +94,33 @@ fn axis(mesh: &Mesh, name: &'static str, group: &dyn Communicator) -> Result<Opt
 }
 
 impl Arena {
-    /// Adds everything that this rank holds to a state, borrowed: it may change when a save has returned.
+    /// Adds everything that this rank holds to a state, as it is now.
+    ///
+    /// A save need not copy it before it returns: the state shares this memory, and a step that comes before all is captured changes a copy.
+    /// To step without that copy, wait for [`Saving::fence`](cairn_checkpoint::Saving::fence) first.
     ///
     /// # Errors
     /// If the mesh is not the one that the groups were made for, or a name is taken.
-    pub fn add_to<'a>(&'a self, mesh: &Mesh, state: &mut State<'a>) -> Result<(), Error> {
+    pub fn add_to(&self, mesh: &Mesh, state: &mut State<'_>) -> Result<(), Error> {
         let axes = Axes::new(mesh, self, state.rank())?;
         for (memory, originals) in self.memories.iter().zip(self.originals()) {
-            let values = memory.parameters.held.as_ref();
+            let parameters = Parts::of_values(&memory.parameters.held);
+            let named = memory.state(&self.options.optimizer);
+            let named = named.map(|(prefix, values)| (prefix, Parts::of_numbers(values)));
+            let named: Vec<_> = named.collect();
             let slots = memory.slots().zip(memory.held()).zip(originals);
             for (((slot, piece), held), _) in slots.filter(|(_, is_original)| *is_original) {
                 let name = &slot.parameter.name;
                 let spec = axes.parameter(slot, &self.options)?;
-                state.tensor(name, &spec, bytes_of(values, held))?;
+                state.bytes(name, &spec, Bytes::fenced(parameters.memory(held)))?;
                 let spec = axes.state(slot, &self.options)?;
-                for (prefix, values) in memory.state(&self.options.optimizer) {
-                    let bytes = cast_slice(&values[piece.shard.clone()]);
-                    state.tensor(&format!("{prefix}{name}"), &spec, bytes)?;
+                for (prefix, parts) in &named {
+                    let memory = parts.memory(piece.shard.clone());
+                    state.bytes(&format!("{prefix}{name}"), &spec, Bytes::fenced(memory))?;
                 }
             }
         }
         state.value(UPDATES, self.updates.into());
         Ok(())
     }
-}
-
-fn bytes_of(values: &Values, range: Range<usize>) -> &[u8] {
-    let width = values.width();
-    &values.bytes()[range.start * width..range.end * width]
 }

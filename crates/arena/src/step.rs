@@ -11,6 +11,7 @@ use cairn_kernels::elementwise::sum_of_squares;
 use cairn_tensor::ReduceOp;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// How many buckets of changed parameters are on their way to other ranks at once.
 const MAX_SHARES: usize = 2;
@@ -143,6 +144,7 @@ impl Memory {
             let (values, rounded) = match (&mut *held, &mut self.master) {
                 (Values::F32(values), _) => (&mut values[stored], None),
                 (Values::Bf16(values), Some(master)) => {
+                    let master = Arc::make_mut(master);
                     (&mut master[piece.shard.clone()], Some(&mut values[stored]))
                 }
                 (Values::Bf16(_), None) => unreachable!("narrow parameters have masters"),
@@ -151,7 +153,7 @@ impl Memory {
             let operands = Operands {
                 values,
                 moments: moments
-                    .map(|moment| &mut moment[piece.shard.clone()])
+                    .map(|moment| &mut Arc::make_mut(moment)[piece.shard.clone()])
                     .collect(),
                 rounded,
             };

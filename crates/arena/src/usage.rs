@@ -1,6 +1,7 @@
 //! How much memory a rank takes.
 
 use crate::Arena;
+use std::sync::Arc;
 
 /// The bytes that one rank takes, by what they are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +30,7 @@ impl Arena {
             passes: self.tools.buffers.len_bytes(),
             ..Usage::default()
         };
-        let bytes = |values: &Vec<f32>| size_of_val(&values[..]) as u64;
+        let bytes = |values: &Arc<Vec<f32>>| size_of_val(&values[..]) as u64;
         for memory in &self.memories {
             usage.parameters += memory.parameters.held.bytes().len() as u64;
             usage.masters += memory.master.iter().map(bytes).sum::<u64>();

@@ -30,6 +30,14 @@ const fn layout(mesh: &'static str, stage: Stage, dtype: DType) -> Layout {
 
 /// Two steps on a layout, saved.
 fn saved(layout: Layout) -> Checkpoint {
+    saved_then(layout, |_| Ok(()))
+}
+
+/// Two steps on a layout, saved after something else has happened to the memory.
+fn saved_then(
+    layout: Layout,
+    meanwhile: impl Fn(&mut Rank) -> Result<(), Error> + Sync,
+) -> Checkpoint {
     let store = Arc::new(Memory::new());
     let mesh: Mesh = layout.mesh.parse().unwrap();
     let worlds = World::threads(mesh.size());
@@ -38,6 +46,7 @@ fn saved(layout: Layout) -> Checkpoint {
         let own = rank.world.rank();
         let mut state = State::new(own);
         rank.arena.add_to(&rank.mesh, &mut state)?;
+        meanwhile(rank)?;
         let run = Checkpointer::new(store.clone(), worlds[own].clone());
         let saving = run.save(2, &state, &SaveOptions::default())?;
         saving.wait().unwrap();
@@ -83,6 +92,27 @@ fn a_run_goes_on_as_if_never_interrupted_on_every_other_layout() {
             assert_parts_of(whole, &ranks, &format!("{from} → {to}"));
         }
     }
+}
+
+#[test]
+fn steps_that_are_made_before_all_is_captured_do_not_change_what_is_saved() {
+    for from in LAYOUTS {
+        let checkpoint = Arc::new(saved_then(from, |rank| rank.train(2..4).map(|_| ())));
+        let ranks = resumed(from, &checkpoint);
+        assert_parts_of(&uninterrupted(from.dtype), &ranks, &from);
+    }
+}
+
+#[test]
+fn a_load_while_state_is_saved_does_not_change_it() {
+    let other: SharedSource = Arc::new(saved(LAYOUTS[0]));
+    let from = LAYOUTS[3];
+    let checkpoint = Arc::new(saved_then(from, |rank| {
+        rank.train(7..8)?;
+        load(rank, &other, Scope::Parameters).map(|_| ())
+    }));
+    let ranks = resumed(from, &checkpoint);
+    assert_parts_of(&uninterrupted(from.dtype), &ranks, &from);
 }
 
 #[test]
