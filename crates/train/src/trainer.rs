@@ -1,6 +1,8 @@
 //! The loop: step after step, from wherever a run is.
 
+mod average;
 mod build;
+mod evaluate;
 mod keeper;
 mod resume;
 
@@ -10,7 +12,7 @@ use crate::Error;
 use crate::data::{Data, Shares, counts};
 use crate::executor::{Executor, Round};
 use crate::parallel::Layout;
-use crate::report::{Ending, Evaluation, Event, Progress, StepReport};
+use crate::report::{Ending, Event, Progress, StepReport};
 use crate::settings::Settings;
 use cairn_arena::{Arena, Hyper, Schedule};
 use cairn_collectives::{Communicator, numbers};
@@ -137,6 +139,7 @@ impl Trainer {
             clip: self.settings.clip,
         })?;
         self.advance(tokens.unsigned_abs(), outcome.skipped);
+        self.average()?;
         let report = StepReport {
             step: self.progress.step,
             loss: sums[0] / counted.max(1) as f64,
@@ -184,36 +187,6 @@ impl Trainer {
         Ok(ending)
     }
 
-    /// Looks at the first `batches` batches of `data` without training.
-    ///
-    /// # Collective
-    /// # Errors
-    /// If the data has something wrong, or a rank does not come along.
-    pub fn evaluate(&mut self, data: &mut dyn Data, batches: u64) -> Result<Evaluation, Error> {
-        let (mut losses, mut counted, mut own) = (0.0, 0, Vec::new());
-        for number in 0..batches {
-            let first = number * self.shares.batch as u64;
-            let micro_batches = self.shares.batches(data, first)?;
-            let round = Round {
-                training: false,
-                ..self.round(&micro_batches, 1)
-            };
-            let outputs = self.executor.evaluate(&mut self.arena, round)?;
-            losses += self.sum(&outputs);
-            counted += counts(&micro_batches)[0];
-            own.push(self.own(outputs));
-        }
-        let mut sums = [losses];
-        numbers::all_reduce(self.layout.world.as_ref(), ReduceOp::Sum, &mut sums)?;
-        let mut counts = [counted];
-        numbers::all_reduce(self.layout.dp.as_ref(), ReduceOp::Sum, &mut counts)?;
-        Ok(Evaluation {
-            loss: sums[0] / counts[0].max(1) as f64,
-            tokens: counts[0].unsigned_abs(),
-            losses: self.in_order(&own)?,
-        })
-    }
-
     fn batches(&mut self) -> Result<Vec<Batch>, Error> {
         self.shares
             .batches(self.data.as_mut(), self.progress.consumed_samples)
@@ -236,30 +209,6 @@ impl Trainer {
             0 => losses.sum(),
             _ => 0.0,
         }
-    }
-
-    /// The losses of a pass, one after another, on one of the ranks that know them; none on the others.
-    fn own(&self, losses: Vec<Vec<f32>>) -> Vec<f32> {
-        match self.layout.tp.rank() {
-            0 => losses.concat(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Everybody's losses of each batch, in the order of the data: those of the first ranks of `dp` come first.
-    fn in_order(&self, own: &[Vec<f32>]) -> Result<Vec<f32>, Error> {
-        let world = self.layout.world.as_ref();
-        let mut all = Vec::new();
-        for losses in own {
-            let mut counts = vec![0; world.size()];
-            let count = [losses.len() as i64];
-            numbers::all_gather(world, &count, &vec![1; world.size()], &mut counts)?;
-            let counts: Vec<usize> = counts.iter().map(|count| *count as usize).collect();
-            let start = all.len();
-            all.resize(start + counts.iter().sum::<usize>(), 0.0);
-            numbers::all_gather(world, losses, &counts, &mut all[start..])?;
-        }
-        Ok(all)
     }
 
     fn advance(&mut self, tokens: u64, skipped: bool) {

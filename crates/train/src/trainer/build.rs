@@ -9,6 +9,7 @@ use crate::report::Progress;
 use crate::settings::{LearningRate, Optimizer, Precision, Recompute, Settings, Shape};
 use crate::stage::Stage;
 use cairn_arena::{Arena, Bucket, Decay, Groups, Options, Schedule, Tied};
+use cairn_checkpoint::State;
 use cairn_kernels::Pool;
 use cairn_model::{Block, Keep};
 use cairn_tensor::DType;
@@ -34,8 +35,15 @@ pub(super) fn trainer(job: Job) -> Result<Trainer, Error> {
     let tied = tied(&layout, &stages, &blocks)?;
     let stage = stages[layout.pp.rank()].clone();
     let blocks = own(blocks, &stage);
+    let averaged = averaged(&settings, tied.as_ref(), &blocks);
     let arena = arena(&settings, &layout, tied, &blocks, &pool)?;
-    let keeper = checkpoints.map(|home| Keeper::new(home, &settings, &layout));
+    let keeper = checkpoints.map(|home| {
+        let mut keeper = Keeper::new(home, &settings, &layout)?;
+        let mut state = State::new(layout.world.rank());
+        arena.add_to(&layout.mesh, &mut state)?;
+        keeper.keep_average(&state, &averaged)?;
+        Ok::<_, Error>(keeper)
+    });
     let shares = Shares {
         batch: settings.batch,
         dp: (layout.dp.rank(), layout.dp.size()),
@@ -118,6 +126,24 @@ fn own(blocks: Vec<Box<dyn Block<f32>>>, stage: &Stage) -> Vec<Box<dyn Block<f32
         .iter()
         .filter_map(|index| blocks[*index].take());
     own.collect()
+}
+
+/// The parameters that this rank averages, and the tensors that their values are in: a tied one only where it is saved.
+fn averaged(
+    settings: &Settings,
+    tied: Option<&Tied>,
+    blocks: &[Box<dyn Block<f32>>],
+) -> BTreeMap<String, String> {
+    let elsewhere = tied.filter(|tied| tied.group.rank() > 0);
+    let elsewhere = elsewhere.map_or(&[][..], |tied| &tied.names);
+    let names = blocks.iter().flat_map(|block| block.parameters());
+    let names = names.map(|parameter| parameter.name);
+    let names = names.filter(|name| !elsewhere.contains(name));
+    let source = |name: &String| match settings.precision {
+        Precision::F32 => name.clone(),
+        Precision::Bf16 => format!("optimizer.master.{name}"),
+    };
+    names.map(|name| (name.clone(), source(&name))).collect()
 }
 
 fn arena(

@@ -1,5 +1,6 @@
 //! Saves a run in the background, and lets old steps go.
 
+use super::average::Average;
 use super::{Home, Trainer};
 use crate::Error;
 use crate::parallel::Layout;
@@ -11,9 +12,10 @@ use cairn_checkpoint::{
 };
 use cairn_collectives::{broadcast_value, gather_values};
 use cairn_store::Store;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// The plain value that says where a run is.
 pub(super) const PROGRESS: &str = "trainer.progress";
@@ -25,6 +27,8 @@ const SETTINGS: &str = "trainer.settings";
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub(super) checkpointer: Checkpointer,
+    world: World,
+    pub(super) average: Option<Average>,
     options: SaveOptions,
     chosen: Checkpoints,
     /// The newest save of this launch.
@@ -46,7 +50,9 @@ impl Keeper {
         let world = World::new(group.rank(), group.size(), session);
         let world = world.expect("a rank is less than the size of its group");
         Ok(Self {
-            checkpointer: Checkpointer::with_options(home.store, world, home.options),
+            checkpointer: Checkpointer::with_options(home.store, world.clone(), home.options),
+            world,
+            average: None,
             options: SaveOptions {
                 assets: home.assets,
                 ..SaveOptions::default()
@@ -56,6 +62,18 @@ impl Keeper {
             resumed: None,
             pruning: None,
         })
+    }
+
+    /// Keeps an average of the tensors `of` in states like this one, if the settings want it.
+    pub(super) fn keep_average(
+        &mut self,
+        state: &State<'_>,
+        of: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let decay = self.chosen.ema;
+        let average = decay.map(|decay| Average::new(decay, &self.world, state, of));
+        self.average = average.transpose()?;
+        Ok(())
     }
 
     /// Takes the places of committed steps from now on: they were found to be damaged.
@@ -114,6 +132,9 @@ impl Trainer {
         let keeper = self.keeper.as_mut().ok_or(Error::NoRun)?;
         let mut state = State::new(self.layout.world.rank());
         self.arena.add_to(&self.layout.mesh, &mut state)?;
+        if let Some(average) = &keeper.average {
+            average.add_to(&mut state)?;
+        }
         state.value(PROGRESS, plain(&self.progress));
         state.value(SETTINGS, plain(&self.settings));
         let step = self.progress.step;
@@ -125,6 +146,22 @@ impl Trainer {
             keeper.prune(saving.clone());
         }
         Ok(saving)
+    }
+
+    /// Has the average, if there is one, take in the weights as they are.
+    pub(super) fn average(&mut self) -> Result<(), Error> {
+        let Some(keeper) = &mut self.keeper else {
+            return Ok(());
+        };
+        let Some(average) = &mut keeper.average else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        let mut state = State::new(self.layout.world.rank());
+        self.arena.add_to(&self.layout.mesh, &mut state)?;
+        average.update(&keeper.checkpointer, self.progress.step, &state)?;
+        self.stall += begun.elapsed();
+        Ok(())
     }
 
     /// Whether the settings want the step that was just made saved.

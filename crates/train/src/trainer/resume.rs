@@ -68,6 +68,14 @@ impl Trainer {
         let checkpoint = keeper.checkpointer.open(step)?;
         let progress: Progress = value(&checkpoint, PROGRESS)?;
         let updates = value(&checkpoint, UPDATES)?;
+        let options = self.load_options();
+        let average = self
+            .keeper
+            .as_mut()
+            .and_then(|keeper| keeper.average.as_mut());
+        if let Some(average) = average {
+            average.load(&checkpoint, &options)?;
+        }
         self.fill(&(Arc::new(checkpoint) as SharedSource), Scope::Everything)?;
         self.arena.set_updates(updates);
         self.progress = progress;
@@ -83,13 +91,15 @@ impl Trainer {
     }
 
     fn fill(&mut self, source: &SharedSource, scope: Scope) -> Result<Loaded, Error> {
-        let options = LoadOptions {
+        let (mesh, options) = (&self.layout.mesh, self.load_options());
+        Ok(self.arena.load(mesh, source, scope, &options)?)
+    }
+
+    fn load_options(&self) -> LoadOptions {
+        LoadOptions {
             threads: self.executor.pool.threads(),
             ..LoadOptions::default()
-        };
-        Ok(self
-            .arena
-            .load(&self.layout.mesh, source, scope, &options)?)
+        }
     }
 }
 

@@ -50,7 +50,8 @@ fn a_rank_that_hangs_is_named_by_the_others() {
 #[test]
 fn a_rank_that_panics_ends_all_and_the_last_step_is_good() {
     let store = memory();
-    let model = toy::faulty(1, 3..4, Fault::Panics);
+    // Rank 3 has the last blocks for the second half of the data.
+    let model = toy::faulty(3, 3..4, Fault::Panics);
     let case = Case::new("pp=2,dp=2", 1, 2);
     let ended = catch_unwind(AssertUnwindSafe(|| {
         case.run(|world| {
@@ -59,8 +60,12 @@ fn a_rank_that_panics_ends_all_and_the_last_step_is_good() {
             trainer(settings, world, &model, Some(&store))?.run(&mut |_, _| Ok(()))
         })
     }));
-    let panic = ended.expect_err("it panics");
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the block was told to"));
+    // Whoever is told of it first: the rank that panicked, or one that waited for it.
+    let end = match ended {
+        Err(panic) => panic.downcast_ref::<&str>().unwrap_or(&"").to_string(),
+        Ok(ran) => ran.expect_err("nobody goes on").to_string(),
+    };
+    assert!(end.contains("told to") || end.contains("panicked"), "{end}");
     let whole = train(&Case::alone(), &toy::model(), None, (6, 6));
     let rest = train(
         &Case::new("dp=3", 3, 1),

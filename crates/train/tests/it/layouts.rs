@@ -14,11 +14,14 @@ fn run(case: &Case, model: &Model) -> Vec<StepReport> {
     train(case, model, None, (STEPS, STEPS))
 }
 
-/// Trains on every second layout from `first` on, twice, and compares with one rank.
-fn compare(model: &Model, first: usize) {
+/// Trains on every second layout from `start` on, twice, and compares with one rank.
+fn compare(model: &Model, start: usize) {
     let alone = run(&Case::alone(), model);
-    assert!(alone[19].loss < 0.8 * alone[0].loss, "it learns: {alone:?}");
-    for case in Case::all().into_iter().skip(first).step_by(2) {
+    let [first, .., last] = &alone[..] else {
+        panic!("a run of one step");
+    };
+    assert!(last.loss < 0.9 * first.loss, "it learns: {last:?}");
+    for case in Case::all().into_iter().skip(start).step_by(2) {
         let found = run(&case, model);
         assert_close(&case, &found, &alone);
         assert_same(&case, &run(&case, model), &found);

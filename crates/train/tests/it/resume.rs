@@ -1,8 +1,9 @@
 //! A run goes on where it was, on any layout.
 
-use crate::support::{Case, Model, assert_close, assert_same, stoppable, train, trainer};
+use crate::support::{Case, Model, assert_close, assert_same, data, stoppable, train, trainer};
+use cairn_checkpoint::{Checkpointer, SharedSource, World, ema};
 use cairn_store::{Memory, Store};
-use cairn_train::{Ending, Event, Progress};
+use cairn_train::{Ending, Event, Progress, weights};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -69,6 +70,30 @@ fn the_place_in_the_data_is_one_number_for_all_layouts() {
 }
 
 #[test]
+fn a_new_run_begins_with_the_weights_of_another() {
+    let model = Model::decoder("Qwen3ForCausalLM", true, 0.0);
+    let (store, source) = (memory(), Case::new("pp=2,dp=2", 3, 1));
+    let trained = source.run(|world| {
+        let mut trainer = trainer(source.settings(3), world, &model, Some(&store))?;
+        trainer.run(&mut |_, _| Ok(()))?;
+        trainer.evaluate(data(53).as_mut(), 1)
+    });
+    let target = Case::new("tp=2,dp=2", 1, 1);
+    let begun = target.run(|world| {
+        let mut trainer = trainer(target.settings(3), world, &model, None)?;
+        let run = Checkpointer::new(store.clone(), World::single());
+        trainer.load_weights(&(Arc::new(run.open(3)?) as _))?;
+        assert_eq!(trainer.progress().step, 0);
+        trainer.evaluate(data(53).as_mut(), 1)
+    });
+    let (trained, begun) = (trained.unwrap()[0].loss, begun.unwrap()[0].loss);
+    assert!(
+        (begun - trained).abs() < 1e-5 * trained,
+        "{begun} {trained}"
+    );
+}
+
+#[test]
 fn all_ranks_stop_after_the_same_step_when_one_is_asked_to() {
     let model = Model::decoder("LlamaForCausalLM", false, 0.0);
     let (store, case) = (memory(), Case::new("dp=2,pp=2", 2, 2));
@@ -118,4 +143,38 @@ fn a_run_that_is_over_stays_as_it_is() {
     let (store, case) = (memory(), Case::new("dp=2", 0, 1));
     train(&case, &model, Some(&store), (2, 2));
     assert!(train(&case, &model, Some(&store), (2, 2)).is_empty());
+}
+
+#[test]
+fn the_average_of_the_weights_goes_on_on_any_layout() {
+    let model = Model::decoder("Qwen3ForCausalLM", true, 0.0);
+    let average = |sessions: &[(Case, u64)]| {
+        let store = memory();
+        for (case, until) in sessions {
+            let ran = case.run(|world| {
+                let mut settings = case.settings(4);
+                settings.checkpoints.ema = Some(0.5);
+                let mut trainer = trainer(settings, world, &model, Some(&store))?;
+                trainer.resume()?;
+                while trainer.progress().step < *until {
+                    trainer.step()?;
+                }
+                trainer.finish()
+            });
+            ran.unwrap_or_else(|error| panic!("{case}: {error}"));
+        }
+        let run = Checkpointer::new(store, World::single());
+        let step: SharedSource = Arc::new(run.open(4).unwrap());
+        let values = run.open(4).unwrap().values().clone();
+        let averaged: SharedSource = Arc::new(ema::averaged(step, &values, "0.5").unwrap());
+        weights::whole(&averaged, &model.alone()).unwrap()
+    };
+    let expected = average(&[(Case::alone(), 4)]);
+    let actual = average(&[
+        (Case::new("pp=2,dp=2", 3, 1), 2),
+        (Case::new("tp=2,dp=2", 1, 1), 4),
+    ]);
+    for (actual, expected) in actual.iter().flatten().zip(expected.iter().flatten()) {
+        assert!((actual - expected).abs() < 1e-4, "{actual} {expected}");
+    }
 }

@@ -134,11 +134,19 @@ impl Case {
             recompute: self.recompute,
             precision: self.precision,
             optimizer: self.optimizer,
-            learning_rate: LearningRate {
-                peak: 1e-2,
-                end: 1e-3,
-                warmup: 3,
-                shape: Shape::Cosine,
+            learning_rate: match self.optimizer {
+                Optimizer::AdamW { .. } => LearningRate {
+                    peak: 1e-2,
+                    end: 1e-3,
+                    warmup: 3,
+                    shape: Shape::Cosine,
+                },
+                Optimizer::Sgd { .. } => LearningRate {
+                    peak: 1.0,
+                    end: 1.0,
+                    warmup: 0,
+                    shape: Shape::Constant,
+                },
             },
             ..Settings::default()
         }
@@ -277,14 +285,15 @@ pub(crate) fn train(
     first
 }
 
-/// Checks that losses and norms of two runs agree.
+/// Checks that losses and norms of two runs agree. The optimizer makes much of what rounding does to the smallest gradients; losses tell little of
+/// that, norms more.
 pub(crate) fn assert_close(case: &Case, actual: &[StepReport], expected: &[StepReport]) {
     assert_eq!(actual.len(), expected.len());
     for (actual, expected) in actual.iter().zip(expected) {
         let near = |a: f64, b: f64, most: f64| (a - b).abs() <= most * b.abs();
         assert!(
             near(actual.loss, expected.loss, 1e-5)
-                && near(actual.gradient_norm, expected.gradient_norm, 1e-4),
+                && near(actual.gradient_norm, expected.gradient_norm, 1e-3),
             "{case}: {actual:?} instead of {expected:?}"
         );
         assert_eq!(actual.step, expected.step);
