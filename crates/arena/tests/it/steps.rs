@@ -4,6 +4,7 @@ use crate::common::{HYPER, Layout, TIED, Values, on, options, parameter};
 use crate::layouts::{DTYPES, STAGES};
 use cairn_arena::{Arena, Bucket, Error, Groups, Hyper, Optimizer, Options, Stage, Tied};
 use cairn_collectives::{Communicator, threads};
+use cairn_kernels::Pool;
 use cairn_tensor::DType;
 use std::sync::Arc;
 
@@ -184,4 +185,24 @@ fn runs_repeat_bit_for_bit() {
         })
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let run = |threads: usize, dtype| {
+        let options = Options {
+            pool: Pool::new(threads),
+            ..options(Stage::Nothing, dtype)
+        };
+        let len = 50_000;
+        let mut arena = arena(&[("a", len)], options).unwrap();
+        let gradient: Vec<f32> = (0..len).map(|element| (element as f32).sin()).collect();
+        backward(&mut arena, 0, &gradient);
+        let norm = arena.step(&HYPER).unwrap().gradient_norm;
+        (norm, arena.weights(0).unwrap().to_vec())
+    };
+    for dtype in DTYPES {
+        let one = run(1, dtype);
+        assert!([2, 3].iter().all(|threads| run(*threads, dtype) == one));
+    }
 }
