@@ -16,6 +16,9 @@ pub trait Documents: Debug + Send + Sync {
     /// The file, for messages.
     fn file(&self) -> &str;
 
+    /// The format of the file: `tokens` or `megatron`.
+    fn format(&self) -> &'static str;
+
     /// How many documents there are.
     fn documents(&self) -> u64;
 
@@ -30,19 +33,19 @@ pub trait Documents: Debug + Send + Sync {
     /// Where each of these documents ends in the stream; it begins where the one before ends.
     ///
     /// # Errors
-    /// If the file cannot be read, or a document ends before it begins or after the last token.
+    /// If there are fewer documents, the file cannot be read, or a document ends before it begins or after the last token.
     fn ends(&self, documents: Range<u64>) -> Result<Vec<u64>, Error>;
 
     /// The tokens of a part of the stream.
     ///
     /// # Errors
-    /// If the file cannot be read, or holds something that is no token there.
+    /// If there are fewer tokens, the file cannot be read, or holds something that is no token there.
     fn read(&self, tokens: Range<u64>) -> Result<Vec<u32>, Error>;
 
     /// What else is known about a document.
     ///
     /// # Errors
-    /// If the file cannot be read, or does not hold what it should there.
+    /// If there are fewer documents, the file cannot be read, or does not hold what it should there.
     fn fields(&self, document: u64) -> Result<Option<Fields>, Error>;
 }
 
@@ -86,6 +89,19 @@ pub fn document_at(documents: &dyn Documents, token: u64) -> Result<u64, Error> 
     Ok(candidates.start)
 }
 
+/// Refuses a part of a file that has only `count` documents or tokens.
+pub(crate) fn check_range(what: &'static str, range: &Range<u64>, count: u64) -> Result<(), Error> {
+    match range.start <= range.end && range.end <= count {
+        true => Ok(()),
+        false => Err(Error::Limit {
+            what,
+            value: range.end,
+            least: range.start,
+            most: count,
+        }),
+    }
+}
+
 /// Refuses ends of documents that are out of order or behind the last token.
 ///
 /// `documents` are the numbers that the ends belong to, and `before` is where the first begins.
@@ -125,7 +141,9 @@ pub fn open(path: &str) -> Result<Arc<dyn Documents>, Error> {
     let is_pair = store.head(&key).map_err(failed(path))?.is_none() || prefix.is_some();
     if is_pair && store.head(&index).map_err(failed(path))?.is_some() {
         let prefix = prefix.unwrap_or(&key);
-        return Ok(Arc::new(Megatron::open(&store, prefix)?));
+        let named = path.strip_suffix(".idx").or(path.strip_suffix(".bin"));
+        let opened = Megatron::open(&store, prefix)?;
+        return Ok(Arc::new(opened.named(named.unwrap_or(path))));
     }
     Ok(Arc::new(TokenFile::open(&store, &key)?.named(path)))
 }

@@ -12,7 +12,7 @@
 //!      i8 for each sequence: its mode, if there are images, too
 //! ```
 
-use crate::documents::check_ends;
+use crate::documents::{check_ends, check_range};
 use crate::file::File;
 use crate::tokens::numbers;
 use crate::{Documents, Error, Fields, document_at};
@@ -119,6 +119,15 @@ impl Megatron {
         Ok(opened)
     }
 
+    /// The same files under the names that begin as a user gave them.
+    pub(crate) fn named(self, prefix: &str) -> Self {
+        Self {
+            index: self.index.named(&format!("{prefix}.idx")),
+            tokens: self.tokens.named(&format!("{prefix}.bin")),
+            ..self
+        }
+    }
+
     /// Compares the two files with what the header says.
     fn check(&self, entries: u64) -> Result<(), Error> {
         let right = (|| {
@@ -194,6 +203,10 @@ impl Documents for Megatron {
         self.tokens.name()
     }
 
+    fn format(&self) -> &'static str {
+        "megatron"
+    }
+
     fn documents(&self) -> u64 {
         self.documents
     }
@@ -203,6 +216,7 @@ impl Documents for Megatron {
     }
 
     fn ends(&self, documents: Range<u64>) -> Result<Vec<u64>, Error> {
+        check_range("the end of documents", &documents, self.documents)?;
         let bad = |document, reason| self.index.bad_document(document, reason);
         let bounds = self.first_sequences(documents.start..documents.end + 1)?;
         check_ends(
@@ -239,6 +253,7 @@ impl Documents for Megatron {
     }
 
     fn read(&self, tokens: Range<u64>) -> Result<Vec<u32>, Error> {
+        check_range("the end of tokens", &tokens, self.tokens())?;
         let width = self.kind.len_bytes();
         let len = usize::try_from((tokens.end - tokens.start) * width);
         let mut bytes =

@@ -58,7 +58,11 @@ impl Packing {
     pub(crate) fn parts(&self, documents: &dyn Documents, index: u64) -> Result<Vec<Part>, Error> {
         let group = self.before.partition_point(|before| *before <= index) - 1;
         let packed = self.group(documents, group as u64)?;
-        Ok(packed.parts(index - self.before[group], self.length))
+        let parts = packed.parts(index - self.before[group], self.length);
+        parts.ok_or_else(|| Error::Damaged {
+            file: documents.file().to_owned(),
+            reason: "it has changed since it was opened".into(),
+        })
     }
 
     fn group(&self, documents: &dyn Documents, group: u64) -> Result<Group, Error> {
@@ -137,17 +141,18 @@ impl Group {
         full + self.bins.len() as u64
     }
 
-    fn parts(mut self, mut index: u64, length: u64) -> Vec<Part> {
+    /// The parts of a sequence, unless there are fewer sequences.
+    fn parts(mut self, mut index: u64, length: u64) -> Option<Vec<Part>> {
         for (first, count) in self.full {
             if index < count {
                 let start = first.start + index * length;
-                return vec![Part { start, ..first }];
+                return Some(vec![Part { start, ..first }]);
             }
             index -= count;
         }
-        let bin = usize::try_from(index).expect("an index of the bins");
-        let mut parts = self.bins.swap_remove(bin);
+        let bin = usize::try_from(index).ok()?;
+        let parts = self.bins.get_mut(bin)?;
         parts.sort();
-        parts
+        Some(std::mem::take(parts))
     }
 }

@@ -58,8 +58,8 @@ pub struct Text {
     pub fields: Option<Fields>,
     /// The line it begins in, from 1.
     pub line: u64,
-    /// The byte of the file after it.
-    pub end_bytes: u64,
+    /// How many bytes of the file it took, with all around it.
+    pub len_bytes: u64,
 }
 
 /// The documents of a file of text, one after another; the first error is the last item.
@@ -92,10 +92,13 @@ impl Texts {
 
     fn read(&mut self) -> Result<Option<Text>, Error> {
         let Self { lines, format, .. } = self;
-        match format {
+        let before = lines.taken;
+        let text = match format {
             Format::Text => paragraph(lines),
             Format::Json { field, keep } => json(lines, field, keep),
-        }
+        };
+        let len_bytes = lines.taken - before;
+        Ok(text?.map(|text| Text { len_bytes, ..text }))
     }
 }
 
@@ -134,7 +137,7 @@ fn paragraph(lines: &mut Lines) -> Result<Option<Text>, Error> {
         text,
         fields: None,
         line: first,
-        end_bytes: lines.taken,
+        len_bytes: 0,
     }))
 }
 
@@ -163,7 +166,7 @@ fn json(lines: &mut Lines, field: &str, keep: &Keep) -> Result<Option<Text>, Err
             text,
             fields: (!fields.is_empty()).then_some(fields),
             line: lines.number,
-            end_bytes: lines.taken,
+            len_bytes: 0,
         }));
     }
     Ok(None)
@@ -173,9 +176,11 @@ fn json(lines: &mut Lines, field: &str, keep: &Keep) -> Result<Option<Text>, Err
 #[derive(Debug)]
 struct Lines {
     file: File,
-    /// Bytes that were read and not taken, and how many of them hold no end of a line.
+    /// Bytes that were read last; those from `start` on are not taken, and those from there to `searched` hold no end of a line.
     waiting: Vec<u8>,
+    start: usize,
     searched: usize,
+    /// How many bytes of the file were read, and how many taken.
     read: u64,
     taken: u64,
     /// The number of the line that was taken last, from 1.
@@ -187,6 +192,7 @@ impl Lines {
         Self {
             file,
             waiting: Vec::new(),
+            start: 0,
             searched: 0,
             read: 0,
             taken: 0,
@@ -204,30 +210,37 @@ impl Lines {
                 return self.take(self.searched + place + 1).map(Some);
             }
             self.searched = self.waiting.len();
-            if self.searched > MAX_LINE_BYTES {
+            let waiting = self.searched - self.start;
+            if waiting > MAX_LINE_BYTES {
                 self.number += 1;
                 return Err(self.refuse(format!("has more than {MAX_LINE_BYTES} bytes")));
             }
-            let left = self.file.len_bytes() - self.read;
-            if left == 0 && self.waiting.is_empty() {
-                return Ok(None);
+            match (self.file.len_bytes() - self.read, waiting) {
+                (0, 0) => return Ok(None),
+                (0, _) => return self.take(self.searched).map(Some),
+                (left, _) => self.read_block(left)?,
             }
-            if left == 0 {
-                return self.take(self.waiting.len()).map(Some);
-            }
-            let count = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK_BYTES);
-            self.waiting.resize(self.searched + count, 0);
-            self.file
-                .read(self.read, &mut self.waiting[self.searched..])?;
-            self.read += count as u64;
         }
     }
 
-    /// Takes the first bytes as a line.
-    fn take(&mut self, len: usize) -> Result<String, Error> {
-        let mut line: Vec<u8> = self.waiting.drain(..len).collect();
-        self.searched = 0;
-        self.taken += len as u64;
+    /// Reads the next block, of at most the `left` bytes that the file has.
+    fn read_block(&mut self, left: u64) -> Result<(), Error> {
+        self.waiting.drain(..self.start);
+        self.start = 0;
+        self.searched = self.waiting.len();
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+        self.waiting.resize(self.searched + count, 0);
+        self.file
+            .read(self.read, &mut self.waiting[self.searched..])?;
+        self.read += count as u64;
+        Ok(())
+    }
+
+    /// Takes what waits before `end` as a line.
+    fn take(&mut self, end: usize) -> Result<String, Error> {
+        let mut line = self.waiting[self.start..end].to_vec();
+        self.taken += line.len() as u64;
+        (self.start, self.searched) = (end, end);
         self.number += 1;
         for end in [b'\n', b'\r'] {
             line.pop_if(|byte| *byte == end);

@@ -30,7 +30,7 @@ pub struct Tokenized {
 }
 
 impl Tokenize {
-    /// Adds all documents to a file, in their order. After each part of them, `progress` gets the bytes of text that were done.
+    /// Adds all documents to a file, in their order. After each part of them, `progress` gets the bytes of files that were done.
     ///
     /// # Errors
     /// If a text cannot be read or is refused by the tokenizer, or the store has no space.
@@ -54,9 +54,8 @@ impl Tokenize {
                 done.documents += 1;
                 done.tokens += tokens.len() as u64;
             }
-            let bytes = batch.iter().map(|text| text.text.len() as u64).sum();
-            done.text_bytes += bytes;
-            progress(bytes);
+            done.text_bytes += batch.iter().map(|text| text.text.len() as u64).sum::<u64>();
+            progress(batch.iter().map(|text| text.len_bytes).sum());
         }
     }
 

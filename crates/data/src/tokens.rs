@@ -20,7 +20,7 @@
 mod spool;
 mod writer;
 
-use crate::documents::check_ends;
+use crate::documents::{check_ends, check_range};
 use crate::file::File;
 use crate::{Documents, Error, Fields};
 use cairn_store::Store;
@@ -207,6 +207,7 @@ impl TokenFile {
 
     /// The numbers of a table from the one before `documents` on; before the first, that is 0.
     fn table(&self, offset: Option<u64>, documents: &Range<u64>) -> Result<Vec<u64>, Error> {
+        check_range("the end of documents", documents, self.header.documents)?;
         let offset = offset.expect("opening has checked all offsets");
         let first = documents.start.saturating_sub(1);
         let count = usize::try_from(documents.end - first);
@@ -222,6 +223,10 @@ impl TokenFile {
 impl Documents for TokenFile {
     fn file(&self) -> &str {
         self.file.name()
+    }
+
+    fn format(&self) -> &'static str {
+        "tokens"
     }
 
     fn documents(&self) -> u64 {
@@ -245,6 +250,7 @@ impl Documents for TokenFile {
     }
 
     fn read(&self, tokens: Range<u64>) -> Result<Vec<u32>, Error> {
+        check_range("the end of tokens", &tokens, self.header.tokens)?;
         let width = self.header.width.len_bytes();
         let len = (tokens.end - tokens.start) * width;
         let len = usize::try_from(len)
@@ -262,7 +268,10 @@ impl Documents for TokenFile {
         if self.header.fields_bytes == 0 {
             return Ok(None);
         }
-        let ends = self.table(self.header.field_ends_offset(), &(document..document + 1))?;
+        let ends = self.table(
+            self.header.field_ends_offset(),
+            &(document..document.saturating_add(1)),
+        )?;
         let bad = |reason: String| self.file.bad_document(document, reason);
         let (start, end) = (ends[0], ends[1]);
         if start > end || end > self.header.fields_bytes || end - start > MAX_FIELDS_BYTES {

@@ -48,6 +48,8 @@ fn documents_of_megatron_are_read() {
             [1, 2, 3, 4, 500, 60_000, 7, 8, 9]
         );
         assert_eq!(document_at(&dataset, 5).unwrap(), 1);
+        dataset.read(8..10).unwrap_err();
+        dataset.ends(4..5).unwrap_err();
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::{Cut, Samples};
 use crate::testing::{counting, documents, fields, memory, written};
-use crate::{IGNORED, PADDING, Sample, TokenFile, TokenWriter, Width};
+use crate::{Documents, Error, Fields, IGNORED, PADDING, Sample, TokenFile, TokenWriter, Width};
 use proptest::prelude::*;
 use serde_json::json;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn samples(lengths: &[usize], cut: Cut, length: usize) -> Vec<Sample> {
     let samples = Samples::new(documents(&counting(lengths)), cut, length).unwrap();
@@ -100,6 +102,53 @@ fn documents_that_end_before_the_tokens_do_are_damaged() {
     assert_eq!(
         samples.get(0).unwrap_err().to_string(),
         "`a` is damaged: its documents end at token 4 of 6"
+    );
+}
+
+/// Two documents of three tokens, of which nothing is left later.
+#[derive(Debug, Default)]
+struct Shrinking(AtomicBool);
+
+impl Documents for Shrinking {
+    fn file(&self) -> &str {
+        "a"
+    }
+
+    fn format(&self) -> &'static str {
+        "tokens"
+    }
+
+    fn documents(&self) -> u64 {
+        2
+    }
+
+    fn tokens(&self) -> u64 {
+        6
+    }
+
+    fn ends(&self, documents: Range<u64>) -> Result<Vec<u64>, Error> {
+        let length = if self.0.load(Ordering::Relaxed) { 0 } else { 3 };
+        Ok(documents.map(|document| (document + 1) * length).collect())
+    }
+
+    fn read(&self, tokens: Range<u64>) -> Result<Vec<u32>, Error> {
+        Ok(tokens.map(|_| 1).collect())
+    }
+
+    fn fields(&self, _: u64) -> Result<Option<Fields>, Error> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn a_file_that_changes_under_its_reader_is_an_error() {
+    let documents = Arc::new(Shrinking::default());
+    let samples = Samples::new(documents.clone(), Cut::Packed, 2).unwrap();
+    samples.get(1).unwrap();
+    documents.0.store(true, Ordering::Relaxed);
+    assert_eq!(
+        samples.get(1).unwrap_err().to_string(),
+        "`a` is damaged: it has changed since it was opened"
     );
 }
 

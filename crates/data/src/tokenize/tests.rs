@@ -7,12 +7,12 @@ use serde_json::json;
 use std::num::NonZeroUsize;
 
 fn text(text: &str) -> Result<Text, Error> {
-    let (text, line, end_bytes) = (text.to_owned(), 1, 0);
+    let (text, line, len_bytes) = (text.to_owned(), 1, text.len() as u64);
     Ok(Text {
         text,
         fields: None,
         line,
-        end_bytes,
+        len_bytes,
     })
 }
 

@@ -204,6 +204,19 @@ fn ends_out_of_order_name_the_document() {
 }
 
 #[test]
+fn what_does_not_exist_is_not_read() {
+    let file = TokenFile::open(&written(&counting(&[4, 4])), "a").unwrap();
+    assert_eq!(
+        file.read(6..9).unwrap_err().to_string(),
+        "the end of tokens must be 6 to 8, not 9"
+    );
+    file.ends(1..3).unwrap_err();
+    bounds(&file, u64::MAX).unwrap_err();
+    #[expect(clippy::reversed_empty_ranges, reason = "a mistake")]
+    file.read(2..1).unwrap_err();
+}
+
+#[test]
 fn damaged_fields_name_the_document() {
     let store = memory();
     let mut writer = TokenWriter::create(&store, "a", Width::U32, None).unwrap();
@@ -250,6 +263,29 @@ proptest! {
             prop_assert_eq!(&file.read(place.clone()).unwrap(), document);
             for token in place {
                 prop_assert_eq!(document_at(&file, token).unwrap(), number);
+            }
+        }
+    }
+
+    #[test]
+    fn no_changed_number_makes_a_panic(place in 0usize..13, number in prop_oneof![any::<u64>(), 0u64..40], cut in 0usize..9) {
+        let store = memory();
+        let mut writer = TokenWriter::create(&store, "a", Width::U32, Some(9)).unwrap();
+        writer.push(&[1, 2, 3], Some(&fields(json!({"id": 7})))).unwrap();
+        writer.push(&[4], None).unwrap();
+        writer.finish().unwrap();
+        damage(&store, "a", |bytes| {
+            bytes[place * 8..][..8].copy_from_slice(&number.to_le_bytes());
+            let crc = super::crc32c(&bytes[..60]);
+            bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+            bytes.truncate(bytes.len() - cut);
+        });
+        if let Ok(file) = TokenFile::open(&store, "a") {
+            let (documents, tokens) = (file.documents(), file.tokens());
+            let _ = file.ends(0..documents);
+            let _ = file.read(0..tokens);
+            for document in 0..documents {
+                let _ = file.fields(document);
             }
         }
     }
