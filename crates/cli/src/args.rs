@@ -9,6 +9,7 @@ mod plan;
 mod recipe;
 mod report;
 mod stats;
+mod tokenize;
 mod transform;
 mod weights;
 mod write;
@@ -22,6 +23,7 @@ pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use recipe::{Recipe, RecipeExplain};
 pub(crate) use report::Report;
 pub(crate) use stats::{Bars, Stats};
+pub(crate) use tokenize::Tokenize;
 pub(crate) use transform::Transform;
 pub(crate) use weights::Weights;
 pub(crate) use write::{Demo, Layout, Prune, Reshard};
@@ -117,6 +119,8 @@ pub(crate) enum Command {
     Ema(Ema),
     /// Merge models into one, by a mergekit config
     Merge(Merge),
+    /// Turn text into a file of tokens to train on
+    Tokenize(Tokenize),
     /// Show what a save, a load or a move would do
     #[command(subcommand)]
     Plan(Plan),

@@ -18,6 +18,7 @@ mod recipe;
 mod report;
 mod reshard;
 mod stats;
+mod tokenize;
 mod transform;
 mod verify;
 mod weights;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Edit(args) => edit::run(args, printer),
         Command::Ema(args) => ema::run(args, printer),
         Command::Merge(args) => merge::run(args, printer),
+        Command::Tokenize(args) => tokenize::run(args, printer),
         Command::Plan(args) => plan::run(args, printer),
         Command::Recipe(args) => recipe::run(args, printer),
         Command::Cat(args) => cat::run(args, printer),

@@ -2,7 +2,7 @@
 
 use cairn::checkpoint::Error as CheckpointError;
 use cairn::formats::Error as FormatError;
-use cairn::{checkpoint, formats, merge, recipe, reshard, sharding, store, tensor};
+use cairn::{checkpoint, data, formats, merge, recipe, reshard, sharding, store, tensor};
 use std::sync::Arc;
 
 /// How a command ends.
@@ -31,6 +31,11 @@ pub(crate) enum Error {
     Format(#[from] formats::Error),
     #[error(transparent)]
     Merge(#[from] merge::Error),
+    #[error("tokenizer `{tokenizer}` has {}", eos_text(token.as_deref()))]
+    NoEos {
+        tokenizer: String,
+        token: Option<String>,
+    },
     #[error("there is no folder to write to")]
     NoTarget,
     #[error("{}", traced(.0))]
@@ -45,6 +50,8 @@ pub(crate) enum Error {
     Store(#[from] store::Error),
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
+    #[error(transparent)]
+    Data(#[from] data::Error),
     #[error("`{path}` is not a run")]
     NotARun { path: String },
     #[error("`{path}` is a step, not a run")]
@@ -148,6 +155,12 @@ impl Error {
             | Error::Trace { source: error, .. }
             | Error::Write { source: error, .. } => return error.hint(),
             Error::Tensor(error) => return error.hint(),
+            Error::Data(data::Error::File {
+                source: store::Error::AlreadyExists { .. },
+                ..
+            }) => "delete it, or choose another name".into(),
+            Error::Data(error) => return error.hint(),
+            Error::NoEos { .. } => "name the token that ends documents with `--eos`".into(),
             Error::NotARun { .. } => {
                 "a run is a folder with folders such as `step-00012000`".into()
             }
@@ -198,6 +211,7 @@ impl Error {
                 Exit::Differs
             }
             Error::Recipe(_) => Exit::Differs,
+            Error::Data(error) => exit_of_data(error),
             Error::Format(error) => exit_of_format(error),
             Error::Merge(error) => exit_of_merge(error),
             Error::Checkpoint(error) => exit_of(error),
@@ -230,6 +244,17 @@ fn exit_of_merge(error: &merge::Error) -> Exit {
     }
 }
 
+fn exit_of_data(error: &data::Error) -> Exit {
+    match error {
+        data::Error::File { source, .. } => match source {
+            store::Error::AlreadyExists { .. } => Exit::Differs,
+            _ => Exit::Failed,
+        },
+        data::Error::Damaged { .. } | data::Error::Document { .. } => Exit::Damaged,
+        _ => Exit::Failed,
+    }
+}
+
 fn exit_of_format(error: &FormatError) -> Exit {
     match error {
         FormatError::Header { .. } | FormatError::Index { .. } => Exit::Damaged,
@@ -248,6 +273,13 @@ fn traced(error: &recipe::Error) -> String {
         text.push_str(line);
     }
     text
+}
+
+fn eos_text(token: Option<&str>) -> String {
+    match token {
+        Some(token) => format!("no token `{token}`"),
+        None => "no token that is known to end documents".into(),
+    }
 }
 
 fn no_timelines(path: &str, step: Option<u64>) -> String {

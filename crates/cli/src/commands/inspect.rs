@@ -4,6 +4,7 @@ mod grid;
 mod map;
 mod patterns;
 mod summary;
+mod tokens;
 mod tree;
 
 pub(crate) use map::Map;
@@ -19,8 +20,12 @@ use serde::Serialize;
 use summary::Summary;
 
 pub(crate) fn run(args: &Inspect, printer: &Printer) -> Result<Exit, Error> {
-    let opened = open(&args.path, printer)?;
     let paint = printer.paint();
+    if let Some(tokens) = tokens::find(&args.path)? {
+        printer.report(&tokens, || tokens.text(paint))?;
+        return Ok(Exit::Done);
+    }
+    let opened = open(&args.path, printer)?;
     if let Some(name) = &args.map {
         let map = map::Map::new(&opened, name)?;
         printer.report(&map, || map.text(paint))?;

@@ -25,6 +25,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       edit         Change values or names of tensors, as a new version
       ema          Average the weights of stored steps
       merge        Merge models into one, by a mergekit config
+      tokenize     Turn text into a file of tokens to train on
       plan         Show what a save, a load or a move would do
       recipe       Show what a recipe makes of the tensors of a checkpoint
       prune        Delete old steps of a run
@@ -77,6 +78,7 @@ fn every_verb_has_examples_in_its_help() {
         "stats",
         "ema",
         "merge",
+        "tokenize",
         "recipe explain",
         "reshard",
         "convert",
