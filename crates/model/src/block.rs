@@ -141,6 +141,9 @@ pub trait Block<R: Real>: Debug + Send + Sync {
     /// # Collective
     /// # Errors
     /// If a rank of the group does not come along.
+    ///
+    /// # Panics
+    /// If `saved` is not what the forward of this block kept, or it kept nothing.
     fn backward(
         &self,
         pass: &Pass<'_>,

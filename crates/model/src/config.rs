@@ -1,5 +1,6 @@
 //! What a model is like, as its `config.json` says.
 
+mod fields;
 mod read;
 mod rope;
 #[cfg(test)]
@@ -150,28 +151,19 @@ impl ModelConfig {
 
     /// Why a group of `tp` ranks cannot share each block of this model; nothing if it can. The vocabulary and the feed-forward part may be cut unevenly.
     pub fn parallel_problems(&self, tp: usize) -> Vec<Problem> {
+        let shared = self.num_key_value_heads;
         let heads = [
             (self.num_attention_heads, "heads (`num_attention_heads`)"),
-            (
-                self.num_key_value_heads,
-                "key and value heads (`num_key_value_heads`)",
-            ),
+            (shared, "key and value heads (`num_key_value_heads`)"),
         ];
-        let uneven = heads.iter().filter(|(count, _)| tp == 0 || count % tp != 0);
+        // Heads are a multiple of key and value heads.
+        let sizes = (1..=shared).filter(|size| shared.is_multiple_of(*size));
+        let sizes: Vec<String> = sizes.map(|size| size.to_string()).collect();
+        let hint = format!("sizes of `tp` that fit this model: {}", sizes.join(", "));
+        let uneven = heads.iter().filter(|(count, _)| !count.is_multiple_of(tp));
         let problems = uneven.map(|(count, name)| {
-            let sizes: Vec<String> = (1..=self.num_key_value_heads)
-                .filter(|size| {
-                    self.num_attention_heads % size == 0 && self.num_key_value_heads % size == 0
-                })
-                .map(|size| size.to_string())
-                .collect();
-            Problem::new(format!(
-                "{count} {name} cannot be shared out over {tp} ranks of `tp`"
-            ))
-            .hint(format!(
-                "sizes of `tp` that fit this model: {}",
-                sizes.join(", ")
-            ))
+            let what = format!("{count} {name} cannot be shared out over {tp} ranks of `tp`");
+            Problem::new(what).hint(&hint)
         });
         problems.collect()
     }

@@ -15,7 +15,7 @@ use crate::model::Options;
 use crate::parts::{cut, cut_mut};
 use crate::rows::{Place, Share, check_len};
 use attention::Attention;
-use branch::{Branch, Inner};
+use branch::Branch;
 use cairn_arena::Parameter;
 use cairn_collectives::numbers::Number;
 use cairn_kernels::Real;
@@ -30,17 +30,10 @@ pub struct DecoderLayer {
     feed_forward: Branch<FeedForward>,
 }
 
-/// What the backward needs.
-enum Kept<R: Real> {
-    /// Only the input.
-    Input(Vec<R>),
-    /// What the branches kept.
-    Branches(Branches<R>),
-}
-
-struct Branches<R: Real> {
-    attention: branch::Kept<R, <Attention as Inner>::Kept<R>>,
-    feed_forward: branch::Kept<R, <FeedForward as Inner>::Kept<R>>,
+/// What the backward needs, besides the weights. If only the input is kept, it is this again.
+struct Kept<R: Real> {
+    attention: branch::Kept<R, Attention>,
+    feed_forward: branch::Kept<R, FeedForward>,
 }
 
 impl DecoderLayer {
@@ -104,17 +97,34 @@ impl DecoderLayer {
         [self.attention.len(share), self.feed_forward.len(share)]
     }
 
+    /// What is needed for a backward, from the input: the output is not computed again.
+    fn again<R: Real + Number>(
+        &self,
+        pass: &Pass<'_>,
+        weights: &[R],
+        input: Vec<R>,
+    ) -> Result<Kept<R>, Error> {
+        let [attention, feed_forward] = cut(weights, self.lens(pass.share()));
+        let keep = Keep::Everything;
+        let (rows, attention) = self.attention.forward(pass, attention, input, keep)?;
+        let feed_forward = self.feed_forward.again(pass, feed_forward, rows)?;
+        Ok(Kept {
+            attention,
+            feed_forward,
+        })
+    }
+
     fn forward_kept<R: Real + Number>(
         &self,
         pass: &Pass<'_>,
         weights: &[R],
         input: Vec<R>,
         keep: Keep,
-    ) -> Result<(Vec<R>, Branches<R>), Error> {
+    ) -> Result<(Vec<R>, Kept<R>), Error> {
         let [attention, feed_forward] = cut(weights, self.lens(pass.share()));
         let (rows, attention) = self.attention.forward(pass, attention, input, keep)?;
         let (rows, feed_forward) = self.feed_forward.forward(pass, feed_forward, rows, keep)?;
-        let kept = Branches {
+        let kept = Kept {
             attention,
             feed_forward,
         };
@@ -142,8 +152,8 @@ impl<R: Real + Number> Block<R> for DecoderLayer {
         let (output, kept) = self.forward_kept(pass, weights, input, keep)?;
         let saved: Saved = match keep {
             Keep::Nothing => Box::new(()),
-            Keep::Input => Box::new(Kept::Input(kept.attention.input)),
-            Keep::Everything | Keep::Selected => Box::new(Kept::Branches(kept)),
+            Keep::Input => Box::new(kept.attention.input),
+            Keep::Everything | Keep::Selected => Box::new(kept),
         };
         Ok((output, saved))
     }
@@ -159,9 +169,9 @@ impl<R: Real + Number> Block<R> for DecoderLayer {
         let lens = self.lens(pass.share());
         check_len("the layer's gradients", gradients.len(), lens.iter().sum())?;
         self.check_rows(pass, "the gradient of the layer", output_gradient.len())?;
-        let kept = match unpack(saved) {
-            Kept::Input(input) => self.forward_kept(pass, weights, input, Keep::Everything)?.1,
-            Kept::Branches(kept) => kept,
+        let kept = match saved.downcast::<Kept<R>>() {
+            Ok(kept) => *kept,
+            Err(input) => self.again(pass, weights, unpack(input))?,
         };
         let [attention, feed_forward] = cut(weights, lens);
         let [attention_gradients, feed_forward_gradients] = cut_mut(gradients, lens);

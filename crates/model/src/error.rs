@@ -40,10 +40,11 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Config { problems } => {
-                let hints: Vec<&str> = problems
+                let mut hints: Vec<&str> = problems
                     .iter()
                     .filter_map(|it| it.hint.as_deref())
                     .collect();
+                hints.dedup();
                 (!hints.is_empty()).then(|| hints.join("; "))
             }
             Self::Token { .. } => Some("tokenise the data with the tokenizer of this model".into()),

@@ -1,21 +1,16 @@
 //! Reading a `config.json`: every problem is found before one is told.
 
+use super::fields::{Fields, MAX_SIZE};
 use super::{Architecture, ModelConfig, Rope, Scaling};
 use crate::error::Problem;
 use serde_json::{Map, Value};
-
-/// The most that a size may be, so that no product of sizes overflows.
-const MAX_SIZE: u64 = 1 << 20;
 
 /// The most layers that a model may have.
 const MAX_LAYERS: u64 = 1 << 14;
 
 /// The config that these fields describe, or all that is wrong with them.
 pub(super) fn config(fields: Map<String, Value>) -> Result<ModelConfig, Vec<Problem>> {
-    let mut fields = Fields {
-        fields,
-        problems: Vec::new(),
-    };
+    let mut fields = Fields::new(fields);
     let architecture = fields.architecture();
     fields.refuse_what_has_no_blocks();
     let heads = fields.size("num_attention_heads", None);
@@ -39,13 +34,13 @@ pub(super) fn config(fields: Map<String, Value>) -> Result<ModelConfig, Vec<Prob
             1,
             u64::from(u32::MAX),
         ),
-        rms_norm_eps: fields.number("rms_norm_eps", Some(1e-6), 0.0, 1.0),
+        rms_norm_eps: fields.number("rms_norm_eps", 1e-6, 0.0, 1.0),
         rope: fields.rope(),
         tie_word_embeddings: fields.flag("tie_word_embeddings"),
         attention_bias: architecture != Architecture::Qwen2 && fields.flag("attention_bias"),
         mlp_bias: architecture == Architecture::Llama && fields.flag("mlp_bias"),
-        initializer_range: fields.number("initializer_range", Some(0.02), 0.0, f64::MAX),
-        dropout: fields.number("dropout", Some(0.0), 0.0, 0.999),
+        initializer_range: fields.number("initializer_range", 0.02, 0.0, f64::MAX),
+        dropout: fields.number("dropout", 0.0, 0.0, 0.999),
         other: Map::new(),
     };
     fields.heads_fit(&config);
@@ -58,24 +53,7 @@ pub(super) fn config(fields: Map<String, Value>) -> Result<ModelConfig, Vec<Prob
     }
 }
 
-/// The fields that are not yet read, and what was wrong with the others.
-struct Fields {
-    fields: Map<String, Value>,
-    problems: Vec<Problem>,
-}
-
 impl Fields {
-    fn problem(&mut self, problem: Problem) {
-        self.problems.push(problem);
-    }
-
-    /// Takes a field; `null` is as good as nothing.
-    fn take(&mut self, name: &str) -> Option<Value> {
-        self.fields
-            .shift_remove(name)
-            .filter(|value| !value.is_null())
-    }
-
     fn architecture(&mut self) -> Architecture {
         let class = self.take("architectures");
         let model_type = self.take("model_type");
@@ -100,82 +78,13 @@ impl Fields {
         })
     }
 
-    /// A whole number between two others.
-    fn count(&mut self, name: &str, default: Option<usize>, min: u64, max: u64) -> usize {
-        let value = self.take(name);
-        let count = value
-            .as_ref()
-            .and_then(Value::as_u64)
-            .filter(|count| (min..=max).contains(count));
-        match (value, count, default) {
-            (_, Some(count), _) => usize::try_from(count).expect("the limits fit a usize"),
-            (None, None, Some(default)) => default,
-            (None, None, None) => {
-                self.problem(Problem::new(format!("`{name}` is missing")));
-                1
-            }
-            (Some(value), None, _) => {
-                self.problem(Problem::new(format!(
-                    "`{name}` is {value}, not a whole number from {min} to {max}"
-                )));
-                1
-            }
-        }
-    }
-
-    /// A size of a dim.
-    fn size(&mut self, name: &str, default: Option<usize>) -> usize {
-        self.count(name, default, 1, MAX_SIZE)
-    }
-
-    /// A number between two others.
-    fn number(&mut self, name: &str, default: Option<f64>, min: f64, max: f64) -> f64 {
-        let value = self.take(name);
-        let number = value
-            .as_ref()
-            .and_then(Value::as_f64)
-            .filter(|number| (min..=max).contains(number));
-        match (value, number, default) {
-            (_, Some(number), _) => number,
-            (None, None, Some(default)) => default,
-            (None, None, None) => {
-                self.problem(Problem::new(format!("`{name}` is missing")));
-                min
-            }
-            (Some(value), None, _) => {
-                let most = if max == f64::MAX {
-                    String::new()
-                } else {
-                    format!(" and at most {max}")
-                };
-                self.problem(Problem::new(format!(
-                    "`{name}` is {value}, not a number of at least {min}{most}"
-                )));
-                min
-            }
-        }
-    }
-
-    fn flag(&mut self, name: &str) -> bool {
-        match self.take(name) {
-            None => false,
-            Some(Value::Bool(flag)) => flag,
-            Some(value) => {
-                self.problem(Problem::new(format!(
-                    "`{name}` is {value}, not true or false"
-                )));
-                false
-            }
-        }
-    }
-
     /// What a head's width is when nothing says it.
     fn width_of_heads(&mut self, hidden_size: usize, heads: usize) -> usize {
         let said = self
             .fields
             .get("head_dim")
             .is_some_and(|value| !value.is_null());
-        if !said && hidden_size % heads != 0 {
+        if !said && !hidden_size.is_multiple_of(heads) {
             self.problem(
                 Problem::new(format!("a width (`hidden_size`) of {hidden_size} is not a multiple of {heads} heads (`num_attention_heads`)"))
                     .hint("give `head_dim`, or another `hidden_size`"),
@@ -186,7 +95,7 @@ impl Fields {
 
     fn heads_fit(&mut self, config: &ModelConfig) {
         let (heads, shared) = (config.num_attention_heads, config.num_key_value_heads);
-        if heads % shared != 0 {
+        if !heads.is_multiple_of(shared) {
             self.problem(
                 Problem::new(format!(
                     "{heads} heads (`num_attention_heads`) cannot share {shared} key and value heads (`num_key_value_heads`) evenly"
@@ -201,7 +110,7 @@ impl Fields {
                 config.head_dim
             )));
         }
-        if config.head_dim % 2 != 0 {
+        if !config.head_dim.is_multiple_of(2) {
             self.problem(
                 Problem::new(format!(
                     "`head_dim` is {}, but rotary embeddings turn pairs",
@@ -213,7 +122,7 @@ impl Fields {
     }
 
     fn rope(&mut self) -> Rope {
-        let theta = self.number("rope_theta", Some(10_000.0), 1.0, f64::MAX);
+        let theta = self.number("rope_theta", 10_000.0, 1.0, f64::MAX);
         let scaling = self.take("rope_scaling");
         let (name, value) = match self.take("rope_parameters") {
             Some(value) => ("rope_parameters", Some(value)),
@@ -227,11 +136,8 @@ impl Fields {
                 Map::new()
             }
         };
-        let mut inner = Fields {
-            fields,
-            problems: Vec::new(),
-        };
-        let theta = inner.number("rope_theta", Some(theta), 1.0, f64::MAX);
+        let mut inner = Fields::new(fields);
+        let theta = inner.number("rope_theta", theta, 1.0, f64::MAX);
         let scaling = inner.scaling();
         let problems = inner.problems.into_iter().map(|problem| Problem {
             what: format!("in `{name}`: {}", problem.what),
@@ -247,29 +153,9 @@ impl Fields {
         match kind.as_ref().map_or(Some("default"), Value::as_str) {
             Some("default") => Scaling::None,
             Some("linear") => Scaling::Linear {
-                factor: self.number("factor", None, f64::MIN_POSITIVE, f64::MAX),
+                factor: self.positive("factor"),
             },
-            Some("llama3") => Scaling::Llama3 {
-                factor: self.number("factor", None, f64::MIN_POSITIVE, f64::MAX),
-                low_frequency_factor: self.number(
-                    "low_freq_factor",
-                    None,
-                    f64::MIN_POSITIVE,
-                    f64::MAX,
-                ),
-                high_frequency_factor: self.number(
-                    "high_freq_factor",
-                    None,
-                    f64::MIN_POSITIVE,
-                    f64::MAX,
-                ),
-                original_length: self.count(
-                    "original_max_position_embeddings",
-                    None,
-                    1,
-                    u64::from(u32::MAX),
-                ) as f64,
-            },
+            Some("llama3") => self.llama3(),
             _ => {
                 let kind = kind.unwrap_or_default();
                 self.problem(
@@ -280,6 +166,24 @@ impl Fields {
                 );
                 Scaling::None
             }
+        }
+    }
+
+    fn llama3(&mut self) -> Scaling {
+        let name = "original_max_position_embeddings";
+        let length = self.count(name, None, 1, u64::from(u32::MAX));
+        let [factor, low, high] =
+            ["factor", "low_freq_factor", "high_freq_factor"].map(|name| self.positive(name));
+        if high <= low && self.problems.is_empty() {
+            self.problem(Problem::new(format!(
+                "`high_freq_factor` of {high} is not greater than `low_freq_factor` of {low}"
+            )));
+        }
+        Scaling::Llama3 {
+            factor,
+            low_frequency_factor: low,
+            high_frequency_factor: high,
+            original_length: length as f64,
         }
     }
 

@@ -84,6 +84,27 @@ fn everything_wrong_is_told_at_once() {
 }
 
 #[test]
+fn scalings_that_make_no_sense_are_refused() {
+    let scaled = |fields: &str| problems(&llama(&format!(r#", "rope_scaling": {{{fields}}}"#)));
+    assert_eq!(
+        scaled(r#""type": "linear", "factor": 0"#),
+        ["in `rope_scaling`: `factor` is 0, not a number greater than 0"]
+    );
+    let llama3 =
+        r#""rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4"#;
+    assert_eq!(
+        scaled(llama3),
+        ["in `rope_scaling`: `original_max_position_embeddings` is missing"]
+    );
+    assert_eq!(
+        scaled(&format!(
+            r#"{llama3}, "original_max_position_embeddings": 8192"#
+        )),
+        ["in `rope_scaling`: `high_freq_factor` of 4 is not greater than `low_freq_factor` of 4"]
+    );
+}
+
+#[test]
 fn files_that_are_no_configs_are_refused() {
     assert!(problems("[1, 2]")[0].starts_with("it is not a JSON object"));
     assert_eq!(problems("{}")[0], "`architectures` is missing");

@@ -30,6 +30,11 @@ pub(crate) trait Inner: Debug + Send + Sync {
         keep: Keep,
     ) -> (Vec<R>, Self::Kept<R>);
 
+    /// What the backward needs, computed again, without what only the output takes.
+    fn again<R: Real>(&self, pass: &Pass<'_>, weights: &[R], rows: &[R]) -> Self::Kept<R> {
+        self.forward(pass, weights, rows, Keep::Everything).1
+    }
+
     /// This rank's term of the gradient of `rows`.
     fn backward<R: Real>(
         &self,
@@ -51,10 +56,10 @@ pub(crate) struct Branch<I> {
 }
 
 /// What a branch keeps for its backward.
-pub(crate) struct Kept<R, K> {
+pub(crate) struct Kept<R: Real, I: Inner> {
     pub(crate) input: Vec<R>,
     normed: Option<Normed<R>>,
-    inner: K,
+    inner: I::Kept<R>,
 }
 
 impl<I: Inner> Branch<I> {
@@ -86,7 +91,7 @@ impl<I: Inner> Branch<I> {
         weights: &[R],
         input: Vec<R>,
         keep: Keep,
-    ) -> Result<(Vec<R>, Kept<R, I::Kept<R>>), Error> {
+    ) -> Result<(Vec<R>, Kept<R, I>), Error> {
         let [norm, inner] = cut(weights, self.lens(pass.share()));
         let normed = self.norm.gathered(pass, norm, &input)?;
         let (term, inner) = self.inner.forward(pass, inner, &normed.rows, keep);
@@ -102,12 +107,29 @@ impl<I: Inner> Branch<I> {
         Ok((output, kept))
     }
 
+    /// What is needed for a backward, from the input.
+    pub(crate) fn again<R: Real + Number>(
+        &self,
+        pass: &Pass<'_>,
+        weights: &[R],
+        input: Vec<R>,
+    ) -> Result<Kept<R, I>, Error> {
+        let [norm, inner] = cut(weights, self.lens(pass.share()));
+        let normed = self.norm.gathered(pass, norm, &input)?;
+        let inner = self.inner.again(pass, inner, &normed.rows);
+        Ok(Kept {
+            input,
+            normed: Some(normed),
+            inner,
+        })
+    }
+
     /// The gradient of the input.
     pub(crate) fn backward<R: Real + Number>(
         &self,
         pass: &Pass<'_>,
         weights: &[R],
-        kept: Kept<R, I::Kept<R>>,
+        kept: Kept<R, I>,
         output_gradient: Vec<R>,
         gradients: &mut [R],
     ) -> Result<Vec<R>, Error> {

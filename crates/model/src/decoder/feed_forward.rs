@@ -37,13 +37,22 @@ impl FeedForward {
         rows: &[R],
         keep: Keep,
     ) -> (Vec<R>, Kept<R>) {
-        let [gate, up, down] = cut(weights, self.lens(place.share));
-        let gate = self.gate.forward(place, gate, rows);
-        let up = self.up.forward(place, up, rows);
-        let inner = activated(place.pool, &gate, &up);
+        let [_, _, down] = cut(weights, self.lens(place.share));
+        let mut kept = self.gates(place, weights, rows);
+        let inner = activated(place.pool, &kept.gate, &kept.up);
         let output = self.down.forward(place, down, &inner);
-        let inner = (keep == Keep::Everything).then_some(inner);
-        (output, Kept { gate, up, inner })
+        kept.inner = (keep == Keep::Everything).then_some(inner);
+        (output, kept)
+    }
+
+    /// The two products before the activation.
+    fn gates<R: Real>(&self, place: Place<'_>, weights: &[R], rows: &[R]) -> Kept<R> {
+        let [gate, up, _] = cut(weights, self.lens(place.share));
+        Kept {
+            gate: self.gate.forward(place, gate, rows),
+            up: self.up.forward(place, up, rows),
+            inner: None,
+        }
     }
 
     fn lens(&self, share: Share) -> [usize; 3] {
@@ -73,6 +82,10 @@ impl Inner for FeedForward {
         keep: Keep,
     ) -> (Vec<R>, Kept<R>) {
         self.apply(pass.place(), weights, rows, keep)
+    }
+
+    fn again<R: Real>(&self, pass: &Pass<'_>, weights: &[R], rows: &[R]) -> Kept<R> {
+        self.gates(pass.place(), weights, rows)
     }
 
     fn backward<R: Real>(

@@ -63,11 +63,6 @@ impl Linear {
         self.lens(share).iter().sum()
     }
 
-    /// Whether a rank's slice has none.
-    pub fn is_empty(&self, share: Share) -> bool {
-        self.len(share) == 0
-    }
-
     /// The width of what a rank gives.
     pub fn local_outputs(&self, share: Share) -> usize {
         match self.cut {

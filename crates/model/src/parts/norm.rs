@@ -182,3 +182,51 @@ impl Norm {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sum of the outputs, each times a number of its own, and the gradients of input and parameters.
+    fn run(norm: &Norm, weights: &[f64], input: &[f64]) -> (f64, Vec<f64>, Vec<f64>) {
+        let pool = Pool::new(1);
+        let factors: Vec<f64> = (0..input.len()).map(|it| (it as f64).cos()).collect();
+        let (output, statistics) = norm.forward(&pool, weights, input);
+        let mut gradients = vec![0.0; weights.len()];
+        let found = (input, &statistics);
+        let input_gradient = norm.backward(&pool, weights, found, &factors, &mut gradients);
+        let sum = output.iter().zip(factors).map(|(a, b)| a * b).sum();
+        (sum, input_gradient, gradients)
+    }
+
+    #[test]
+    fn both_kinds_have_slopes_for_gradients() {
+        for kind in [NormKind::RootMeanSquare, NormKind::Layer] {
+            let norm = Norm {
+                name: "norm".into(),
+                kind,
+                width: 5,
+                epsilon: 1e-3,
+                partial_gradient: false,
+            };
+            let count: usize = norm.parameters().iter().map(|it| it.shape[0]).sum();
+            assert_eq!(count, norm.len());
+            let weights: Vec<f64> = (0..count).map(|it| 1.0 + (it as f64).sin()).collect();
+            let input: Vec<f64> = (0..15).map(|it| f64::from(it * it % 7)).collect();
+            let (_, input_gradient, gradients) = run(&norm, &weights, &input);
+            let both = [weights, input].concat();
+            for (place, gradient) in [gradients, input_gradient].concat().into_iter().enumerate() {
+                let at = |step: f64| {
+                    let mut moved = both.clone();
+                    moved[place] += step;
+                    run(&norm, &moved[..count], &moved[count..]).0
+                };
+                let slope = (at(1e-5) - at(-1e-5)) / 2e-5;
+                assert!(
+                    (slope - gradient).abs() < 1e-7,
+                    "{kind:?}, {place}: {gradient} instead of {slope}"
+                );
+            }
+        }
+    }
+}

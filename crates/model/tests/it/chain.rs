@@ -79,12 +79,12 @@ fn chain_blocks<R: Real + Number>(
 impl<R: Real + Number> Chain<R> {
     /// Blocks `range` of a model, with weights that look random.
     pub(crate) fn new(config: &ModelConfig, range: Range<usize>, batch: Batch) -> Self {
-        let parameters =
-            |block: &Box<dyn Block<R>>| block.parameters().iter().map(first_values).collect();
-        let weights = chain_blocks(config, &range, false)
-            .iter()
-            .map(parameters)
-            .collect();
+        let blocks = chain_blocks::<R>(config, &range, false);
+        let weights = blocks.iter().map(|block| {
+            let parameters = block.parameters();
+            parameters.iter().map(first_values).collect()
+        });
+        let weights = weights.collect();
         let rows = if range.start == 0 {
             0
         } else {
@@ -140,14 +140,14 @@ impl<R: Real + Number> Chain<R> {
     fn run_rank(&self, pass: &Pass<'_>, keep: Keep) -> Result<Local<R>, Error> {
         let blocks = chain_blocks::<R>(&self.config, &self.range, pass.sequence_parallel);
         let share = pass.share();
-        let cut = |(block, whole): (&Box<dyn Block<R>>, &Vec<Vec<R>>)| -> Vec<R> {
+        let weights = blocks.iter().zip(&self.weights).map(|(block, whole)| {
             let bucket = Bucket::new(block.parameters(), share.index, share.size);
             let parts = bucket.slots().iter().zip(whole);
             parts
                 .flat_map(|(slot, whole)| part(&slot.parameter, whole, share.size, share.index))
                 .collect()
-        };
-        let weights: Vec<Vec<R>> = blocks.iter().zip(&self.weights).map(cut).collect();
+        });
+        let weights: Vec<Vec<R>> = weights.collect();
         let mut rows = local_rows(pass, &self.input, self.config.hidden_size);
         let mut saved: Vec<Saved> = Vec::new();
         for (block, weights) in blocks.iter().zip(&weights) {

@@ -1,5 +1,7 @@
 //! Blocks against finite differences, against themselves on other layouts, and against what they must refuse.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod chain;
 mod generate;
 mod gradients;

@@ -107,6 +107,7 @@ fn ranks_may_have_nothing_to_do() {
     let config = config("LlamaForCausalLM", sizes);
     check_layouts::<f64>("few columns", &config, &batch(13), &[2, 4], 1e-12);
     check_layouts::<f64>("one token", &config, &one_token(), &[2, 4], 1e-12);
+    check_layouts::<f64>("no token", &config, &Batch::default(), &[2, 4], 1e-12);
 }
 
 #[test]
