@@ -10,6 +10,7 @@
 mod bench;
 mod check;
 mod fuzz;
+mod mpi;
 mod package;
 mod steps;
 mod test;

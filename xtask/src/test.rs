@@ -1,11 +1,11 @@
-//! Every test: Rust units and integration, documentation examples, orders of threads, then Python against the built binary and package.
+//! Every test: Rust units and integration, documentation examples, orders of threads, processes under MPI, then Python against the built binary and package.
 
 use std::path::Path;
 
 use crate::Result;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{package, venv};
+use crate::{mpi, package, venv};
 
 /// The exit code of pytest when no test matches a filter.
 const PYTEST_NOTHING_SELECTED: i32 = 5;
@@ -19,6 +19,7 @@ pub(crate) fn run(workspace: &Workspace, name: Option<&str>) -> Result {
     let mut steps = Steps::default();
     rust(workspace, &python, name, &mut steps);
     interleavings(workspace, name, &mut steps);
+    mpi::test(workspace, name, &mut steps);
     // A filter with `::` is a Rust path: no Python test is called that.
     if !name.is_some_and(|name| name.contains("::")) {
         python_tests(workspace, &python, name, &mut steps);

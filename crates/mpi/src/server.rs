@@ -132,12 +132,12 @@ impl Server<'_> {
 
     fn send_parts(&mut self, parts: &[(usize, i32, &[u8])]) {
         mpi::request::scope(|scope| {
-            let send = |(to, tag, bytes): &(usize, i32, &'_ [u8])| {
+            let mut pending = Vec::with_capacity(parts.len());
+            for (to, tag, bytes) in parts {
                 let to = i32::try_from(*to).expect("MPI counts ranks with 31 bits");
                 let process = self.world.process_at_rank(to);
-                process.immediate_send_with_tag(scope, *bytes, *tag)
-            };
-            let mut pending: Vec<_> = parts.iter().map(send).collect();
+                pending.push(process.immediate_send_with_tag(scope, *bytes, *tag));
+            }
             while !pending.is_empty() {
                 pending = pending
                     .into_iter()
