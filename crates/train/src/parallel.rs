@@ -171,8 +171,6 @@ pub struct Layout {
     pub pp: Arc<dyn Communicator>,
     /// Those with which blocks are shared.
     pub tp: Arc<dyn Communicator>,
-    /// Those that together hold the model once.
-    pub model: Arc<dyn Communicator>,
     /// The first and the last stage, which may hold the same parameter; every other rank is alone.
     pub ends: Arc<dyn Communicator>,
 }
@@ -196,7 +194,6 @@ impl Layout {
         };
         Ok(Self {
             mesh: mesh.clone(),
-            model: world.split(dp.rank() as u64, 0)?,
             ends: pp.split(color as u64, 0)?,
             world,
             dp,

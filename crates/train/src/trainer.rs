@@ -133,6 +133,7 @@ impl Trainer {
         let mut sums = [self.sum(&losses), asked];
         numbers::all_reduce(self.layout.world.as_ref(), ReduceOp::Sum, &mut sums)?;
         let learning_rate = self.rates.at(self.progress.step);
+        self.fence()?;
         let outcome = self.arena.step(&Hyper {
             learning_rate,
             weight_decay: self.settings.optimizer.weight_decay(),

@@ -71,6 +71,14 @@ impl Average {
         Ok(())
     }
 
+    /// Waits until the weights that it takes in may change.
+    pub(super) fn fence(&self) -> Result<(), Error> {
+        if let Some(update) = &self.update {
+            update.fence(&[])?;
+        }
+        Ok(())
+    }
+
     /// Adds the average to a state that is to be saved.
     pub(super) fn add_to(&self, state: &mut State<'_>) -> Result<(), Error> {
         Ok(self.averaging.add_to(state, self.update.clone())?)

@@ -64,6 +64,14 @@ impl Keeper {
         })
     }
 
+    /// Waits until what is being saved may change.
+    pub(super) fn fence(&self) -> Result<(), Error> {
+        if let Some(saving) = &self.newest {
+            saving.fence(&[])?;
+        }
+        self.average.as_ref().map_or(Ok(()), Average::fence)
+    }
+
     /// Keeps an average of the tensors `of` in states like this one, if the settings want it.
     pub(super) fn keep_average(
         &mut self,
@@ -120,7 +128,7 @@ fn prune(store: &Arc<dyn Store>, keep: &Keep) -> Result<(), CheckpointError> {
 }
 
 impl Trainer {
-    /// Saves the run as it is. Returns when the state is copied; writing goes on in the background.
+    /// Saves the run as it is, in the background: state is copied while the next step goes forward and back, then written.
     ///
     /// # Collective
     /// # Crash safety
@@ -146,6 +154,16 @@ impl Trainer {
             keeper.prune(saving.clone());
         }
         Ok(saving)
+    }
+
+    /// Waits until saves have taken what the optimizer is about to change; they had the time of a forward and a backward for it.
+    pub(super) fn fence(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        if let Some(keeper) = &self.keeper {
+            keeper.fence()?;
+        }
+        self.stall += begun.elapsed();
+        Ok(())
     }
 
     /// Has the average, if there is one, take in the weights as they are.
