@@ -19,7 +19,9 @@ fn run<R: Send>(size: usize, timeout: Duration, body: impl Fn(&Group) -> R + Syn
             .map(|member| scope.spawn(move || body(member)))
             .collect();
         let joined = ranks.into_iter().map(|rank| rank.join());
-        joined.map(|answer| answer.unwrap()).collect()
+        joined
+            .map(|answer| answer.expect("no rank panics"))
+            .collect()
     })
 }
 
