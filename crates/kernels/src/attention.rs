@@ -42,7 +42,7 @@ pub struct Attention<'a> {
     pub length: usize,
     /// The document of each token of all sequences: a run of equal numbers within a sequence. A token sees itself and the tokens before it in its run.
     pub documents: &'a [u32],
-    /// The factor of scores, often 1 / √dim.
+    /// The factor of scores, above zero, often 1 / √dim.
     pub scale: f64,
 }
 

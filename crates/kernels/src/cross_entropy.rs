@@ -7,9 +7,11 @@
 //!
 //! Rows are independent, so a caller may take a few at a time and never hold the logits of all tokens.
 
+use crate::exponentials::{exponentials, sum_of_exponentials};
 use crate::pool::rows_per_task;
-use crate::reduce::{max, sum};
+use crate::reduce::max;
 use crate::{Pool, Real};
+use pulp::Arch;
 
 /// The part of the vocabulary that a rank has logits for, and how the loss is made of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,12 +57,13 @@ impl CrossEntropy {
         assert_eq!(sums.len(), targets.len());
         assert_eq!(target_logits.len(), targets.len());
         let rows = rows_per_task(self.width);
+        let arch = Arch::new();
         let outputs = sums.chunks_mut(rows).zip(target_logits.chunks_mut(rows));
         pool.each(outputs.enumerate(), |(task, (sums, target_logits))| {
             for (index, (total, target_logit)) in sums.iter_mut().zip(target_logits).enumerate() {
                 let index = task * rows + index;
                 let row = self.row(logits, index);
-                *total = sum(row, |logit| (logit - maxima[index]).exp());
+                *total = sum_of_exponentials(arch, row, maxima[index]);
                 *target_logit = self
                     .column(targets[index])
                     .map_or(R::ZERO, |column| row[column]);
@@ -115,6 +118,7 @@ impl CrossEntropy {
         assert_eq!(loss_gradients.len(), targets.len());
         let rows = rows_per_task(self.width);
         let width = self.width.max(1);
+        let arch = Arch::new();
         let two_z = R::from_f64(2.0 * self.z_loss);
         pool.each(
             logits.chunks_mut(rows * width).enumerate(),
@@ -127,9 +131,8 @@ impl CrossEntropy {
                     }
                     let (log_sum, gradient) = (log_sums[index], loss_gradients[index]);
                     let factor = gradient * (R::ONE + two_z * log_sum);
-                    for logit in row.iter_mut() {
-                        *logit = (*logit - log_sum).exp() * factor;
-                    }
+                    exponentials(arch, row, R::ONE, log_sum);
+                    row.iter_mut().for_each(|share| *share *= factor);
                     if let Some(column) = self.column(targets[index]) {
                         row[column] -= gradient;
                     }

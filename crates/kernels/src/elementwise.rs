@@ -1,7 +1,7 @@
 //! Arithmetic element by element: sums, multiples, changes of type, and what is counted over all elements.
 
 use crate::pool::BLOCK;
-use crate::{Pool, Real};
+use crate::{Pool, Real, reduce};
 
 /// `y += x`.
 ///
@@ -84,7 +84,8 @@ pub fn sum_of_squares<R: Real>(pool: &Pool, x: &[R]) -> f64 {
 
 /// Whether no element is infinite or NaN.
 pub fn all_finite<R: Real>(pool: &Pool, x: &[R]) -> bool {
-    let finite = |x: &[R]| x.iter().fold(true, |all, x| all & x.is_finite());
+    // Zero times a number is zero; times infinity or NaN it is NaN, and so are all sums with it.
+    let finite = |x: &[R]| reduce::sum(x, |x| x * R::ZERO) == R::ZERO;
     pool.map(x.chunks(BLOCK), finite)
         .into_iter()
         .all(|finite| finite)
@@ -95,12 +96,14 @@ fn total<R: Real>(pool: &Pool, x: &[R], term: impl Fn(f64) -> f64 + Send + Sync)
     const LANES: usize = 8;
     let sums = pool.map(x.chunks(BLOCK), |x| {
         let mut lanes = [0.0; LANES];
-        for x in x.chunks(LANES) {
-            for (lane, &x) in lanes.iter_mut().zip(x) {
-                *lane += term(x.to_f64());
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for lane in 0..LANES {
+                lanes[lane] += term(chunk[lane].to_f64());
             }
         }
-        lanes.iter().sum::<f64>()
+        let rest = rest.iter().map(|x| term(x.to_f64()));
+        lanes.into_iter().chain(rest).sum::<f64>()
     });
     sums.iter().sum()
 }

@@ -4,8 +4,10 @@
 const ROUND: f32 = 12_582_912.0;
 /// The part of ln 2 whose product with every exponent is exact, and the rest.
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-/// Below, the result is zero; above, infinity.
-const RANGE: [f32; 2] = [-104.0, 89.0];
+/// The logarithm of the smallest normal number. Below, the result is zero: numbers that are not normal take a hundred times as long.
+const LEAST: f32 = -87.336_54;
+/// Above, the result is infinity.
+const MOST: f32 = 89.0;
 /// (e^r - 1 - r) / r² for |r| ≤ ln 2 / 2, from the highest power to the lowest.
 const POLYNOMIAL: [f32; 6] = [
     1.987_569_1e-4,
@@ -20,8 +22,9 @@ const POLYNOMIAL: [f32; 6] = [
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     // Comparisons that are false for NaN let it pass.
-    let x = if x < RANGE[0] { RANGE[0] } else { x };
-    let x = if x > RANGE[1] { RANGE[1] } else { x };
+    let vanishes = x < LEAST;
+    let x = if vanishes { LEAST } else { x };
+    let x = if x > MOST { MOST } else { x };
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
     let exponent = rounded - ROUND;
     let r = (x - exponent * LN_2[0]) - exponent * LN_2[1];
@@ -30,13 +33,14 @@ pub(crate) fn exp(x: f32) -> f32 {
         series = series * r + coefficient;
     }
     let power = (series * r * r + r) + 1.0;
-    // Two factors, because 2^-150 and 2^128 have no bits of their own.
+    // Two factors, because 2^128 has no bits of its own.
     let exponent = rounded
         .to_bits()
         .wrapping_sub(ROUND.to_bits())
         .cast_signed();
     let half = exponent >> 1;
-    power * power_of_two(half) * power_of_two(exponent - half)
+    let result = power * power_of_two(half) * power_of_two(exponent - half);
+    if vanishes { 0.0 } else { result }
 }
 
 #[inline(always)]
@@ -52,8 +56,8 @@ mod tests {
     fn ulps(x: f32) -> f64 {
         let exact = f64::from(x).exp();
         let got = exp(x);
-        let near = f64::from(f32::from_f64(exact)).max(f64::from(f32::MIN_POSITIVE));
-        let ulp = f64::from(f32::from_f64(near).next_up()) - near;
+        let near = f32::from_f64(exact);
+        let ulp = f64::from(near.next_up()) - f64::from(near);
         (f64::from(got) - exact).abs() / ulp
     }
 
@@ -62,7 +66,7 @@ mod tests {
         let mut worst = (0.0, 0.0);
         for bits in (0..u32::MAX).step_by(997) {
             let x = f32::from_bits(bits);
-            if (-103.0..88.72).contains(&x) && ulps(x) > worst.0 {
+            if (LEAST..88.72).contains(&x) && ulps(x) > worst.0 {
                 worst = (ulps(x), x);
             }
         }
@@ -79,7 +83,8 @@ mod tests {
         assert_eq!(exp(f32::MAX), f32::INFINITY);
         assert_eq!(exp(88.8), f32::INFINITY);
         assert!(exp(88.72).is_finite());
-        assert!(exp(-100.0) > 0.0);
+        assert!(exp(LEAST) >= f32::MIN_POSITIVE);
+        assert_eq!(exp(LEAST.next_down()), 0.0);
         assert!(exp(f32::NAN).is_nan());
     }
 }

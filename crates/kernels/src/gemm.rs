@@ -117,15 +117,7 @@ pub fn matmul<R: Real>(
     b: Matrix<'_, R>,
     target: Target<'_, R>,
 ) {
-    check(size, a, b, &target);
-    let part = Part {
-        size,
-        a,
-        b,
-        target: Shared(target.elements.as_mut_ptr()),
-        row_stride: target.row_stride,
-        write: target.write,
-    };
+    let part = Part::new(size, a, b, target);
     let (by_rows, cuts) = cut(size, pool.threads());
     pool.each(cuts.into_iter(), |range| {
         let part = if by_rows {
@@ -133,7 +125,7 @@ pub fn matmul<R: Real>(
         } else {
             part.columns(range)
         };
-        // SAFETY: `check` saw that all places of the product lie in the slices; the ranges do not overlap, nor do rows, so no two
+        // SAFETY: `Part::new` saw that all places of the product lie in the slices; the ranges do not overlap, nor do rows, so no two
         // parts write the same place, and the slice is borrowed mutably until all are done.
         unsafe { part.multiply() }
     });
@@ -149,28 +141,9 @@ pub(crate) fn multiply<R: Real>(
     b: Matrix<'_, R>,
     target: Target<'_, R>,
 ) {
-    check(size, a, b, &target);
-    let part = Part {
-        size,
-        a,
-        b,
-        target: Shared(target.elements.as_mut_ptr()),
-        row_stride: target.row_stride,
-        write: target.write,
-    };
-    // SAFETY: `check` saw that all places of the product lie in the slices, and the target is borrowed mutably.
+    let part = Part::new(size, a, b, target);
+    // SAFETY: `Part::new` saw that all places of the product lie in the slices, and the target is borrowed mutably.
     unsafe { part.multiply() }
-}
-
-fn check<R>(size: Product, a: Matrix<'_, R>, b: Matrix<'_, R>, target: &Target<'_, R>) {
-    assert!(a.holds(size.rows, size.inner), "the first factor is short");
-    assert!(b.holds(size.inner, size.columns), "the second is short");
-    assert!(
-        size.rows <= 1 || target.row_stride >= size.columns,
-        "rows of the target overlap"
-    );
-    let dims = [(size.rows, target.row_stride), (size.columns, 1)];
-    assert!(holds(target.elements.len(), dims), "the target is short");
 }
 
 /// Whether rows are shared out, else columns, and the ranges for `threads` threads.
@@ -219,7 +192,33 @@ struct Part<'a, R> {
     write: Write,
 }
 
-impl<R: Real> Part<'_, R> {
+impl<'a, R: Real> Part<'a, R> {
+    /// The whole product.
+    ///
+    /// # Panics
+    /// If a slice is too short for its matrix, or rows of the target overlap.
+    fn new(size: Product, a: Matrix<'a, R>, b: Matrix<'a, R>, target: Target<'_, R>) -> Self {
+        let Product {
+            rows,
+            columns,
+            inner,
+        } = size;
+        assert!(a.holds(rows, inner), "the first factor is short");
+        assert!(b.holds(inner, columns), "the second factor is short");
+        let distinct = rows <= 1 || target.row_stride >= columns;
+        assert!(distinct, "rows of the target overlap");
+        let dims = [(rows, target.row_stride), (columns, 1)];
+        assert!(holds(target.elements.len(), dims), "the target is short");
+        Self {
+            size,
+            a,
+            b,
+            target: Shared(target.elements.as_mut_ptr()),
+            row_stride: target.row_stride,
+            write: target.write,
+        }
+    }
+
     fn rows(mut self, range: Range<usize>) -> Self {
         self.size.rows = range.len();
         self.a.elements = &self.a.elements[range.start * self.a.row_stride..];

@@ -26,6 +26,7 @@ pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
 mod exp;
+mod exponentials;
 pub mod gelu;
 pub mod gemm;
 pub mod indexing;

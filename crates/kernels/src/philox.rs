@@ -5,26 +5,37 @@
 
 use crate::pool::BLOCK;
 use crate::{Pool, Real};
+use pulp::{Arch, Simd, WithSimd};
 
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
+/// How many blocks are computed at once.
+const LANES: usize = 8;
+
 /// The 128 bits of a counter under a key.
 #[inline(always)]
-pub fn philox([mut a, mut b, mut c, mut d]: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
-    for _ in 0..ROUNDS {
-        let [high, low] = product(MULTIPLIERS[0], a);
-        let [other_high, other_low] = product(MULTIPLIERS[1], c);
-        [a, b, c, d] = [other_high ^ b ^ key[0], other_low, high ^ d ^ key[1], low];
-        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
-    }
-    [a, b, c, d]
+pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    philox_lanes(counter.map(|word| [word]), key).map(|[word]| word)
 }
 
+/// The same of several counters, first words first, in loops that become vectors.
 #[inline(always)]
-fn product(a: u32, b: u32) -> [u32; 2] {
-    halves(u64::from(a) * u64::from(b))
+fn philox_lanes<const N: usize>(mut x: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
+    let [a, b, c, d] = &mut x;
+    for _ in 0..ROUNDS {
+        for lane in 0..N {
+            let [high, low] = halves(u64::from(MULTIPLIERS[0]) * u64::from(a[lane]));
+            let [other_high, other_low] = halves(u64::from(MULTIPLIERS[1]) * u64::from(c[lane]));
+            a[lane] = other_high ^ b[lane] ^ key[0];
+            b[lane] = other_low;
+            c[lane] = high ^ d[lane] ^ key[1];
+            d[lane] = low;
+        }
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    x
 }
 
 /// The upper and the lower 32 bits.
@@ -104,14 +115,60 @@ impl Stream {
             join(target, *number);
         }
         let first = first.div_ceil(4);
-        pool.each(body.chunks_mut(BLOCK).enumerate(), |(task, body)| {
-            let first = first + (task * BLOCK / 4) as u64;
-            for (index, block) in (first..).zip(body.chunks_mut(4)) {
-                for (target, number) in block.iter_mut().zip(numbers(self.block(index))) {
-                    join(target, number);
+        pool.each(body.chunks_mut(BLOCK).enumerate(), |(task, target)| {
+            Arch::new().dispatch(Join {
+                stream: self,
+                first: first + (task * BLOCK / 4) as u64,
+                target,
+                numbers: &numbers,
+                join: &join,
+            });
+        });
+    }
+
+    /// The words of the blocks from `first` on, first words first.
+    #[inline(always)]
+    fn blocks(self, first: u64) -> [[u32; LANES]; 4] {
+        let mut counters = [[0; LANES]; 4];
+        for (lane, index) in (0..LANES).zip(first..) {
+            let [high, low] = halves(index);
+            counters[0][lane] = low;
+            counters[1][lane] = high;
+            counters[2][lane] = self.high[0];
+            counters[3][lane] = self.high[1];
+        }
+        philox_lanes(counters, self.key)
+    }
+}
+
+/// Joins elements with the numbers of whole blocks, from block `first` on.
+struct Join<'a, R, N, J> {
+    stream: Stream,
+    first: u64,
+    target: &'a mut [R],
+    numbers: &'a N,
+    join: &'a J,
+}
+
+impl<R: Real, N, J> WithSimd for Join<'_, R, N, J>
+where
+    N: Fn([u32; 4]) -> [R; 4],
+    J: Fn(&mut R, R),
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let firsts = (self.first..).step_by(LANES);
+        for (first, target) in firsts.zip(self.target.chunks_mut(4 * LANES)) {
+            let words = self.stream.blocks(first);
+            for (lane, target) in target.chunks_mut(4).enumerate() {
+                let numbers = (self.numbers)(words.map(|lanes| lanes[lane]));
+                for (target, number) in target.iter_mut().zip(numbers) {
+                    (self.join)(target, number);
                 }
             }
-        });
+        }
     }
 }
 

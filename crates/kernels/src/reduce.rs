@@ -1,11 +1,10 @@
 //! Sums and maxima of slices, in lanes that the compiler turns into vectors.
 
 use crate::Real;
-use std::array;
 
 const LANES: usize = 16;
 
-/// The sum of what `term` gives for each element, in an order that depends on the length only.
+/// The sum of what `term` gives for each element, in an order that depends on the length only; it should be small, to become a part of the loop.
 #[inline(always)]
 pub(crate) fn sum<R: Real>(x: &[R], term: impl Fn(R) -> R) -> R {
     let mut lanes = [R::ZERO; LANES];
@@ -51,7 +50,9 @@ pub(crate) fn max<R: Real>(x: &[R]) -> R {
     let mut lanes = [R::NEGATIVE_INFINITY; LANES];
     let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
-        lanes = array::from_fn(|lane| greater(lanes[lane], chunk[lane]));
+        for lane in 0..LANES {
+            lanes[lane] = greater(lanes[lane], chunk[lane]);
+        }
     }
     for (lane, &x) in lanes.iter_mut().zip(rest) {
         *lane = greater(*lane, x);

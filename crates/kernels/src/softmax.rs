@@ -1,22 +1,19 @@
 //! Softmax of rows.
 
+use crate::exponentials::exponentials;
 use crate::pool::rows_per_task;
-use crate::reduce::{dot, max, sum};
+use crate::reduce::{dot, max};
 use crate::{Pool, Real};
+use pulp::Arch;
 
 /// Replaces each row of `x[rows, width]` by its softmax.
 pub fn forward<R: Real>(pool: &Pool, width: usize, x: &mut [R]) {
-    let width = width.max(1);
+    let (width, arch) = (width.max(1), Arch::new());
     pool.each(x.chunks_mut(rows_per_task(width) * width), |rows| {
         for row in rows.chunks_mut(width) {
             let greatest = max(row);
-            for x in row.iter_mut() {
-                *x = (*x - greatest).exp();
-            }
-            let share = R::ONE / sum(row, |x| x);
-            for x in row.iter_mut() {
-                *x *= share;
-            }
+            let share = R::ONE / exponentials(arch, row, R::ONE, greatest);
+            row.iter_mut().for_each(|x| *x *= share);
         }
     });
 }

@@ -1,9 +1,11 @@
 //! The backward: probabilities computed again tile by tile, from the kept logarithms of sums.
 
 use super::{Attention, Gradients, Inputs, Kept, TILE, seen, tiles};
+use crate::exponentials::exponentials;
 use crate::gemm::{Matrix, Product, Target, Write, multiply};
 use crate::reduce::dot;
 use crate::{Pool, Real};
+use pulp::Arch;
 use std::ops::Range;
 
 impl Attention<'_> {
@@ -165,17 +167,18 @@ impl<R: Real> Head<'_, R> {
         scores: &mut [R],
         slopes: &mut [R],
     ) {
+        let arch = Arch::new();
         let rows = scores.chunks_mut(TILE).zip(slopes.chunks_mut(TILE));
         for ((query, &along), (scores, slopes)) in queries.clone().zip(along).zip(rows) {
+            let (scores, slopes) = (&mut scores[..keys.len()], &mut slopes[..keys.len()]);
             let seen = seen(query, self.first[query], keys);
             for unseen in [0..seen.start, seen.end..keys.len()] {
-                scores[unseen.clone()].fill(R::ZERO);
+                scores[unseen.clone()].fill(R::NEGATIVE_INFINITY);
                 slopes[unseen].fill(R::ZERO);
             }
-            let log_sum = self.log_sums[query];
-            for (score, slope) in scores[seen.clone()].iter_mut().zip(&mut slopes[seen]) {
-                *score = (*score * self.scale - log_sum).exp();
-                *slope = *score * (*slope - along) * self.scale;
+            exponentials(arch, scores, self.scale, self.log_sums[query]);
+            for (slope, &probability) in slopes.iter_mut().zip(&*scores) {
+                *slope = probability * (*slope - along) * self.scale;
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Attention of one new token to the keys and values of all before it, for generation.
 
 use super::Heads;
-use crate::reduce::{dot, max, sum};
+use crate::exponentials::exponentials;
+use crate::reduce::{dot, max};
 use crate::{Pool, Real};
+use pulp::Arch;
 
 impl Heads {
     /// `output[query heads, dim]` of one token's `query[query heads, dim]` against the cached `keys` and `values[tokens, key heads, dim]`, its own included.
@@ -51,10 +53,7 @@ fn attend<'a, R: Real>(
     output: &mut [R],
 ) {
     let maximum = max(&scores);
-    for score in &mut scores {
-        *score = (*score - maximum).exp();
-    }
-    let share = R::ONE / sum(&scores, |x| x);
+    let share = R::ONE / exponentials(Arch::new(), &mut scores, R::ONE, maximum);
     output.fill(R::ZERO);
     for (&score, value) in scores.iter().zip(values) {
         for (output, &value) in output.iter_mut().zip(value) {

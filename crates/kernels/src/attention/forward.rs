@@ -1,9 +1,11 @@
 //! The forward: softmax tile by tile, with a running maximum.
 
 use super::{Attention, Inputs, TILE, seen, tiles};
+use crate::exponentials::exponentials;
 use crate::gemm::{Matrix, Product, Target, Write, multiply};
-use crate::reduce::{max, sum};
+use crate::reduce::max;
 use crate::{Pool, Real};
+use pulp::Arch;
 use std::ops::Range;
 
 impl Attention<'_> {
@@ -65,6 +67,7 @@ struct Head<'a, R> {
 impl<R: Real> Head<'_, R> {
     /// Writes `output[length, dim]` and `log_sums[length]`.
     fn forward(&self, output: &mut [R], log_sums: &mut [R]) {
+        let arch = Arch::new();
         let mut scores = vec![R::ZERO; TILE * TILE];
         for queries in tiles(0..self.first.len()) {
             let output = &mut output[queries.start * self.dim..queries.end * self.dim];
@@ -73,8 +76,12 @@ impl<R: Real> Head<'_, R> {
                 self.scores(&queries, &keys, &mut scores);
                 for (row, query) in queries.clone().enumerate() {
                     let scores = &mut scores[row * TILE..][..keys.len()];
-                    let shrink =
-                        rows[row].meet(scores, seen(query, self.first[query], &keys), self.scale);
+                    let shrink = rows[row].meet(
+                        arch,
+                        scores,
+                        seen(query, self.first[query], &keys),
+                        self.scale,
+                    );
                     if shrink != R::ONE {
                         let output = &mut output[row * self.dim..][..self.dim];
                         output.iter_mut().for_each(|x| *x *= shrink);
@@ -152,19 +159,17 @@ impl<R: Real> Row<R> {
 
     /// Replaces the scores that are seen by exponentials less the maximum so far, and the others by zeros. Returns by how much earlier exponentials shrink.
     #[inline(always)]
-    fn meet(&mut self, scores: &mut [R], seen: Range<usize>, scale: R) -> R {
-        scores[..seen.start].fill(R::ZERO);
-        scores[seen.end..].fill(R::ZERO);
-        let scores = &mut scores[seen];
-        if scores.is_empty() {
+    fn meet(&mut self, arch: Arch, scores: &mut [R], seen: Range<usize>, scale: R) -> R {
+        if seen.is_empty() {
+            scores.fill(R::ZERO);
             return R::ONE;
         }
+        // Whole rows are whole vectors; the exponential of what is not seen is zero.
+        scores[..seen.start].fill(R::NEGATIVE_INFINITY);
+        scores[seen.end..].fill(R::NEGATIVE_INFINITY);
         let maximum = self.maximum.max(max(scores) * scale);
         let shrink = (self.maximum - maximum).exp();
-        for score in scores.iter_mut() {
-            *score = (*score * scale - maximum).exp();
-        }
-        self.sum = self.sum * shrink + sum(scores, |x| x);
+        self.sum = self.sum * shrink + exponentials(arch, scores, scale, maximum);
         self.maximum = maximum;
         shrink
     }
