@@ -5,6 +5,7 @@
 mod chain;
 mod generate;
 mod gradients;
+mod hugging_face;
 mod parallel;
 mod recompute;
 mod refused;
