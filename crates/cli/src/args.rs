@@ -1,32 +1,38 @@
 //! Every argument of the command, as types.
 
 mod convert;
+mod demo;
 mod diff;
 mod edit;
 mod ema;
+mod generate;
 mod merge;
 mod plan;
 mod recipe;
 mod report;
 mod stats;
 mod tokenize;
+mod train;
 mod transform;
 mod weights;
 mod write;
 
 pub(crate) use convert::{Convert, Format};
+pub(crate) use demo::Demo;
 pub(crate) use diff::Diff;
 pub(crate) use edit::Edit;
 pub(crate) use ema::{Ema, EmaStart};
+pub(crate) use generate::Generate;
 pub(crate) use merge::Merge;
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use recipe::{Recipe, RecipeExplain};
 pub(crate) use report::Report;
 pub(crate) use stats::{Bars, Stats};
+pub(crate) use train::Train;
 pub(crate) use tokenize::Tokenize;
 pub(crate) use transform::Transform;
 pub(crate) use weights::Weights;
-pub(crate) use write::{Demo, Layout, Prune, Reshard};
+pub(crate) use write::{Layout, Prune, Reshard};
 
 use crate::complete;
 use crate::units::parse_percent;
@@ -129,7 +135,11 @@ pub(crate) enum Command {
     Recipe(Recipe),
     /// Delete old steps of a run
     Prune(Prune),
-    /// Watch Cairn save, crash, recover and reshard on this machine
+    /// Train a model, from wherever its run is
+    Train(Train),
+    /// Go on with a text, as a model would
+    Generate(Generate),
+    /// Watch a model train, be killed, and go on elsewhere, on this machine
     Demo(Demo),
     /// Print the completions of a shell
     Completions(Completions),

@@ -7,6 +7,7 @@ mod demo;
 mod diff;
 mod edit;
 mod ema;
+mod generate;
 mod inspect;
 mod layout;
 mod ls;
@@ -19,6 +20,7 @@ mod report;
 mod reshard;
 mod stats;
 mod tokenize;
+mod train;
 mod transform;
 mod verify;
 mod weights;
@@ -46,6 +48,8 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Cat(args) => cat::run(args, printer),
         Command::Report(args) => report::run(args, printer),
         Command::Prune(args) => prune::run(args, printer),
+        Command::Train(args) => train::run(args, printer),
+        Command::Generate(args) => generate::run(args, printer),
         Command::Demo(args) => demo::run(args, printer),
         Command::Completions(args) => completions::run(args, printer),
     }

@@ -2,7 +2,9 @@
 
 use cairn::checkpoint::Error as CheckpointError;
 use cairn::formats::Error as FormatError;
-use cairn::{checkpoint, data, formats, merge, recipe, reshard, sharding, store, tensor};
+use cairn::{
+    checkpoint, data, formats, merge, model, plan, recipe, reshard, sharding, store, tensor, train,
+};
 use std::sync::Arc;
 
 /// How a command ends.
@@ -38,6 +40,8 @@ pub(crate) enum Error {
     },
     #[error("there is no folder to write to")]
     NoTarget,
+    #[error(transparent)]
+    Plan(#[from] plan::Error),
     #[error("{}", traced(.0))]
     Recipe(recipe::Error),
     #[error(transparent)]
@@ -51,7 +55,25 @@ pub(crate) enum Error {
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
     #[error(transparent)]
+    Train(#[from] train::Error),
+    #[error(transparent)]
+    Config(#[from] train::config::Problems),
+    #[error(transparent)]
+    Model(#[from] model::Error),
+    #[error(transparent)]
     Data(#[from] data::Error),
+    #[error("there is nothing to go on with")]
+    EmptyPrompt,
+    #[error("the model says nothing about token {place}: its logits are not numbers")]
+    NoToken { place: usize },
+    #[error("cannot run `cairn train`")]
+    Child(#[source] std::io::Error),
+    #[error("the run `{run}` of the demo failed")]
+    ChildFailed { run: String },
+    #[error("cannot catch interrupts")]
+    Signals(#[source] std::io::Error),
+    #[error("`{path}` does not say what its model is like")]
+    NoModelConfig { path: String },
     #[error("`{path}` is not a run")]
     NotARun { path: String },
     #[error("`{path}` is a step, not a run")]
@@ -146,6 +168,7 @@ impl Error {
             Error::Checkpoint(error) => return error.hint(),
             Error::Format(error) => return error.hint(),
             Error::Merge(error) => return error.hint(),
+            Error::Plan(error) => return error.hint(),
             Error::NoTarget => "name it after the config".into(),
             Error::Recipe(error) => return error.hint(),
             Error::Library(error) => return error.hint(),
@@ -161,6 +184,12 @@ impl Error {
             }) => "delete it, or choose another name".into(),
             Error::Data(error) => return error.hint(),
             Error::NoEos { .. } => "name the token that ends documents with `--eos`".into(),
+            Error::Train(error) => return error.hint(),
+            Error::Model(error) => return error.hint(),
+            Error::EmptyPrompt => "give at least one token: most models have one that begins a text".into(),
+            Error::NoModelConfig { .. } => {
+                "a folder of Hugging Face has a `config.json`, and so have steps that `cairn train` wrote".into()
+            }
             Error::NotARun { .. } => {
                 "a run is a folder with folders such as `step-00012000`".into()
             }
@@ -214,7 +243,9 @@ impl Error {
             Error::Data(error) => exit_of_data(error),
             Error::Format(error) => exit_of_format(error),
             Error::Merge(error) => exit_of_merge(error),
-            Error::Checkpoint(error) => exit_of(error),
+            Error::Checkpoint(error) | Error::Train(train::Error::Checkpoint(error)) => {
+                exit_of(error)
+            }
             _ => Exit::Failed,
         }
     }

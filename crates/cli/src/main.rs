@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod complete;
 mod error;
+mod events;
 mod logging;
 mod names;
 mod numbers;

@@ -16,6 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// The columns of what is no terminal.
+const DEFAULT_COLUMNS: usize = 100;
+
+/// Whether the last line of the terminal is one that the next takes the place of.
+static LIVE: AtomicBool = AtomicBool::new(false);
+
 /// Decides what is printed.
 #[derive(Debug)]
 pub(crate) struct Printer {
@@ -59,9 +65,20 @@ impl Printer {
         self.json
     }
 
+    /// Whether lines take the place of each other before somebody's eyes.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.progress
+    }
+
     /// The colours of stdout.
     pub(crate) fn paint(&self) -> Paint {
         self.stdout
+    }
+
+    /// How many columns there are to draw in.
+    pub(crate) fn columns(&self) -> usize {
+        let terminal = console::Term::stdout().size_checked();
+        terminal.map_or(DEFAULT_COLUMNS, |(_, columns)| usize::from(columns))
     }
 
     /// Prints what a command found: `data` as one JSON object, or `text`.
@@ -91,6 +108,19 @@ impl Printer {
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet && !self.json {
             to_stderr(&format!("{}\n", self.stderr.text(Style::Dim, text)));
+        }
+    }
+
+    /// Shows how far something is: on a terminal each line takes the place of the one before, until the `last`.
+    pub(crate) fn live(&self, line: &str, last: bool) {
+        if !self.progress {
+            return self.note(line);
+        }
+        let shown: String = line.chars().take(self.columns().saturating_sub(1)).collect();
+        to_stderr(&shown);
+        match last {
+            true => to_stderr("\n"),
+            false => LIVE.store(true, Ordering::Relaxed),
         }
     }
 
@@ -195,6 +225,11 @@ pub(crate) fn usage(usage: &clap::Error) -> ExitCode {
 }
 
 fn to_stderr(text: &str) {
+    const CLEAR: &str = "\r\x1b[2K";
+    let clear = match LIVE.swap(false, Ordering::Relaxed) {
+        true => CLEAR,
+        false => "",
+    };
     // With stderr gone there is nobody to tell.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    let _ = io::stderr().lock().write_all(format!("{clear}{text}").as_bytes());
 }

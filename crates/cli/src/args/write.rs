@@ -82,20 +82,3 @@ pub(crate) struct Prune {
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  cairn demo
-  cairn demo --gb 8 --dir /mnt/fast --keep")]
-pub(crate) struct Demo {
-    /// Where to work; a temporary folder if not given
-    #[arg(long)]
-    pub(crate) dir: Option<String>,
-    /// The size of the state, in GiB
-    #[arg(long, default_value_t = 1.0)]
-    pub(crate) gb: f64,
-    /// Leave the files there
-    #[arg(long)]
-    pub(crate) keep: bool,
-}

@@ -1,0 +1,97 @@
+//! How a run goes, as a line for people.
+
+use crate::printer::Printer;
+use crate::units::size;
+use cairn::store::process::Memory;
+use cairn::train::StepReport;
+use cairn::train::config::{Config, peak_flops, step_flops};
+use std::time::Duration;
+
+/// How much the newest step counts in the time of a step.
+const NEWEST: f64 = 0.1;
+
+/// Turns steps into lines.
+#[derive(Debug)]
+pub(super) struct Progress {
+    steps: u64,
+    every: u64,
+    flops: f64,
+    peak_flops: f64,
+    /// About how long a step takes.
+    step_seconds: Option<f64>,
+}
+
+impl Progress {
+    /// Measures what the machine can do.
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            steps: config.settings.steps,
+            every: config.log.every,
+            flops: step_flops(config),
+            peak_flops: peak_flops(),
+            step_seconds: None,
+        }
+    }
+
+    /// Shows a step, if it is one to show.
+    pub(super) fn step(&mut self, report: &StepReport, printer: &Printer) {
+        let seconds = report.seconds;
+        let before = self.step_seconds.unwrap_or(seconds);
+        let smooth = before + NEWEST * (seconds - before);
+        self.step_seconds = Some(smooth);
+        let last = report.step == self.steps || report.stop;
+        if report.step.is_multiple_of(self.every) || report.step == 1 || last {
+            printer.live(&self.line(report, smooth), last);
+        }
+    }
+
+    fn line(&self, report: &StepReport, step_seconds: f64) -> String {
+        let width = self.steps.to_string().len();
+        let left = self.steps.saturating_sub(report.step) as f64 * step_seconds;
+        let memory = Memory::now().map_or(String::new(), |memory| {
+            format!("  {}", size(memory.used_bytes))
+        });
+        let skipped = match report.skipped {
+            true => "  skipped: not finite",
+            false => "",
+        };
+        format!(
+            "step {:>width$} of {}  loss {:.4}  norm {:.2}  rate {:.2e}  {:.0} tokens/s  {:.0} % of peak{memory}  {} left{skipped}",
+            report.step,
+            self.steps,
+            report.loss,
+            report.gradient_norm,
+            report.learning_rate,
+            report.tokens as f64 / report.seconds,
+            100.0 * self.share_of_peak(report.seconds),
+            clock(Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX)),
+        )
+    }
+
+    /// How much of what the machine can do a step of this length did.
+    fn share_of_peak(&self, seconds: f64) -> f64 {
+        self.flops / seconds / self.peak_flops
+    }
+}
+
+/// `1:02:03`.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_on_a_clock() {
+        assert_eq!(clock(Duration::ZERO), "0:00");
+        assert_eq!(clock(Duration::from_secs(62)), "1:02");
+        assert_eq!(clock(Duration::from_secs(3723)), "1:02:03");
+    }
+}
