@@ -65,7 +65,13 @@ steps = -1
 sed = 3
 
 [model.config]
+architectures = [\"LlamaForCausalLM\"]
+vocab_size = 99
 hidden_size = 64
+intermediate_size = 96
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
 
 [data]
 sources = [\"Cargo.toml\", \"nowhere.tokens\", {path = \"Cargo.toml\", wight = 2}]
@@ -93,15 +99,15 @@ folder = \"runs\"
 `train.toml` has 12 problems
   line 1: `steps` must be a whole number, 0 or more, not `-1`
   line 2: there is no key `sed`; did you mean `seed`?
-  line 8: there is no `nowhere.tokens`
-  line 8: there is no key `data.sources.wight`; did you mean `weight`?
-  line 9: there is no `data.cut` named `maskd`; did you mean `masked`?
-  line 13: `batch.length` must be at least 1, not `0`
-  line 14: a rank's 6 sequences are no micro-batches of 4; possible are 1, 2, 3, 6
-  line 17: there is no key `optimizer.learning_rate`; known are `weight_decay`, `kind`, `betas`, `epsilon`, `clip`, `max_skipped`
-  line 18: `optimizer.betas` must be at least 0 and less than 1, not `0.9, 1`
-  line 22: `parallel.zero` must be 0, 1, 2 or 3, not `4`
-  line 24: there is no key `checkpoint`; did you mean `checkpoints`?
+  line 14: there is no `nowhere.tokens`
+  line 14: there is no key `data.sources.wight`; did you mean `weight`?
+  line 15: there is no `data.cut` named `maskd`; did you mean `masked`?
+  line 19: `batch.length` must be at least 1, not `0`
+  line 20: a rank's 6 sequences are no micro-batches of 4; possible are 1, 2, 3, 6
+  line 23: there is no key `optimizer.learning_rate`; known are `weight_decay`, `kind`, `betas`, `epsilon`, `clip`, `max_skipped`
+  line 24: `optimizer.betas` must be at least 0 and less than 1, not `0.9, 1`
+  line 28: `parallel.zero` must be 0, 1, 2 or 3, not `4`
+  line 30: there is no key `checkpoint`; did you mean `checkpoints`?
   `checkpoints.folder` is missing"
     );
 }
@@ -160,30 +166,75 @@ fn settings_take_the_place_of_lines_and_are_blamed_for_mistakes() {
     assert!(told.contains("`--set stesp=5`: there is no key `stesp`; did you mean `steps`?"));
 }
 
+/// The table of the model in `SMALL`.
+fn inline() -> &'static str {
+    let start = SMALL.find("[model.config]").unwrap();
+    &SMALL[start..SMALL.find("[data]").unwrap()]
+}
+
 #[test]
-fn a_model_is_told_by_a_file_a_table_or_the_folder_of_its_weights() {
+fn a_model_is_told_by_a_file_or_the_folder_of_its_weights_too() {
     let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.json");
+    let text = parsed(SMALL, &[]).unwrap().model.config.to_json();
     #[expect(clippy::disallowed_methods, reason = "a test makes its file")]
-    std::fs::write(folder.path().join("config.json"), "{\"hidden_size\": 3}").unwrap();
-    let inline = "[model.config]\narchitectures = [\"LlamaForCausalLM\"]\nhidden_size = 64\n";
+    std::fs::write(&file, text.replace("64", "128")).unwrap();
     for model in [
         format!("[model]\nweights = {:?}\n", folder.path()),
-        format!(
-            "[model]\nconfig = {:?}\n",
-            folder.path().join("config.json")
-        ),
+        format!("[model]\nconfig = {file:?}\n"),
     ] {
-        let config = parsed(&SMALL.replace(inline, &model), &[]).unwrap();
-        assert_eq!(config.model.description["hidden_size"], 3);
+        let config = parsed(&SMALL.replace(inline(), &model), &[]).unwrap();
+        assert_eq!(config.model.config.hidden_size, 128);
     }
-    let told = complaints(
-        &SMALL.replace(inline, "[model]\nconfig = \"Cargo.toml\"\n"),
-        &[],
-    );
+}
+
+#[test]
+fn what_is_wrong_with_a_model_is_told_at_its_place() {
+    let told = |model: &str| complaints(&SMALL.replace(inline(), model), &[]);
+    let text = told("[model]\nconfig = \"Cargo.toml\"\n");
     assert!(
-        told.contains("line 5: `Cargo.toml` is no model's config: "),
+        text.contains("line 5: the model: it is not a JSON object"),
+        "{text}"
+    );
+    let text = told(&inline().replace("vocab_size = 99", "vocab_size = \"many\""));
+    assert!(text.contains("problem\n  line 4: the model: "), "{text}");
+    let text = complaints(SMALL, &["parallel.mesh=tp=4"]);
+    assert!(
+        text.contains("2 key and value heads (`num_key_value_heads`)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn ranks_become_replicas() {
+    let mesh = |settings: &[&str]| {
+        let config = parsed(SMALL, &[settings, &["batch.sequences=24"]].concat());
+        config.map(|config| config.settings.parallel.mesh.to_string())
+    };
+    assert_eq!(mesh(&["parallel.ranks=4"]).unwrap(), "dp=4");
+    let cut = "parallel.mesh=pp=2,dp=7,tp=2";
+    assert_eq!(mesh(&[cut, "parallel.ranks=12"]).unwrap(), "pp=2,dp=3,tp=2");
+    let told = mesh(&[cut, "parallel.ranks=6"]).unwrap_err().to_string();
+    assert!(
+        told.contains("cut in 4 parts by `pp=2,dp=7,tp=2`; use 4 or 8 ranks"),
         "{told}"
     );
+}
+
+#[test]
+fn what_ranks_hold_adds_up_to_the_model() {
+    let config = parsed(SMALL, &["parallel.mesh=pp=2,tp=2,dp=2"]).unwrap();
+    let held = holdings(&config).unwrap();
+    assert_eq!(held.len(), 8);
+    let replica = held.iter().filter(|held| held.coords[0] == 0);
+    let parameters: u64 = replica.map(|held| held.parameters).sum();
+    // Norms are on both ranks of `tp`.
+    let norms = 64 * (2 * 2 + 1);
+    assert_eq!(parameters, config.model.config.parameter_count() + norms);
+    let shared = parsed(SMALL, &["parallel.mesh=dp=2", "parallel.zero=3"]).unwrap();
+    let whole = parsed(SMALL, &["parallel.mesh=dp=2"]).unwrap();
+    let bytes = |config| holdings(config).unwrap()[0].state_bytes;
+    assert_eq!(2 * bytes(&shared), bytes(&whole));
 }
 
 #[test]
@@ -205,12 +256,12 @@ proptest! {
 
     /// One wrong value in a good file is one problem, at its line.
     #[test]
-    fn a_wrong_value_is_told_with_its_line(line in 0_usize..17) {
+    fn a_wrong_value_is_told_with_its_line(line in 0_usize..21) {
         let mut lines: Vec<&str> = SMALL.lines().collect();
         let Some((key, _)) = lines[line].split_once(" = ") else { return Ok(()) };
         let wrong = format!("{key} = 1979-05-27");
         // What is inside a model's config is not ours to judge.
-        prop_assume!(!["architectures", "hidden_size"].contains(&key));
+        prop_assume!(!inline().contains(key));
         lines[line] = &wrong;
         let problems = parsed(&lines.join("\n"), &[]).unwrap_err();
         prop_assert_eq!(&problems.list[0].place, &Place::Line(line + 1));
