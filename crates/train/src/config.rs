@@ -15,7 +15,7 @@ mod speed;
 mod tests;
 
 pub use estimate::{Holding, holdings};
-pub use launch::{Moment, launch};
+pub use launch::{Moment, launch, launch_rank};
 pub use problem::{Place, Problem, Problems};
 pub use read::{parse, read};
 pub use speed::{peak_flops, step_flops};

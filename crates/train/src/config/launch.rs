@@ -34,15 +34,7 @@ pub fn launch(
     stop: &Arc<AtomicBool>,
     watch: &mut (dyn FnMut(Moment<'_>) + Send),
 ) -> Result<Ending, Error> {
-    let length = config.data.length;
-    let inputs = Inputs {
-        train: Arc::new(loader(config, &config.data.sources, length, true)?),
-        evaluate: match &config.evaluation {
-            Some(wanted) => Some(Arc::new(loader(config, &wanted.sources, length, false)?)),
-            None => None,
-        },
-        assets: assets(config)?,
-    };
+    let inputs = Inputs::open(config)?;
     let ranks = config.settings.parallel.mesh.size();
     let cores = available_parallelism().map_or(1, usize::from);
     let watch = Mutex::new(watch);
@@ -59,11 +51,48 @@ pub fn launch(
     Ok(endings.into_iter().next().unwrap_or(Ending::Finished))
 }
 
+/// As [`launch`], for one rank with `threads` threads, whose others are elsewhere: in processes that MPI started, for example. Rank 0 tells `watch` how it goes.
+///
+/// # Collective
+/// # Errors
+/// As [`launch`], and if the world is not of the size of the mesh.
+pub fn launch_rank(
+    config: &Config,
+    world: Arc<dyn Communicator>,
+    threads: usize,
+    stop: &Arc<AtomicBool>,
+    watch: &mut dyn FnMut(Moment<'_>),
+) -> Result<Ending, Error> {
+    let inputs = Inputs::open(config)?;
+    let is_first = world.rank() == 0;
+    let mut tell = |moment: Moment<'_>| {
+        if is_first {
+            watch(moment);
+        }
+    };
+    let pool = Pool::new(threads.max(1));
+    rank(config, &inputs, world, pool, stop.clone(), &mut tell)
+}
+
 /// What all ranks read.
 struct Inputs {
     train: Arc<Loader>,
     evaluate: Option<Arc<Loader>>,
     assets: BTreeMap<String, Vec<u8>>,
+}
+
+impl Inputs {
+    fn open(config: &Config) -> Result<Self, Error> {
+        let length = config.data.length;
+        Ok(Self {
+            train: Arc::new(loader(config, &config.data.sources, length, true)?),
+            evaluate: match &config.evaluation {
+                Some(wanted) => Some(Arc::new(loader(config, &wanted.sources, length, false)?)),
+                None => None,
+            },
+            assets: assets(config)?,
+        })
+    }
 }
 
 /// The life of one rank.
@@ -83,7 +112,11 @@ fn rank(
         data: data(inputs.train.clone()),
         checkpoints: Some(Home {
             store: cairn_store::open(&config.folder)?,
-            options: cairn_checkpoint::Options::default(),
+            options: cairn_checkpoint::Options {
+                // All ranks copy at the same time, on the same cores.
+                capture_threads: 1,
+                ..cairn_checkpoint::Options::default()
+            },
             assets: inputs.assets.clone(),
         }),
         stop,
