@@ -113,6 +113,23 @@ impl Attention<'_> {
         Matrix::new(&x[start..], stride)
     }
 
+    /// `[dim, length]` of the rows of one head, so that products with them need not turn each tile anew.
+    fn turned<R: Real>(&self, head: Matrix<'_, R>) -> Vec<R> {
+        const BLOCK: usize = 16;
+        let (dim, length) = (self.heads.dim, self.length);
+        let mut turned = vec![R::ZERO; dim * length];
+        for start in (0..length).step_by(BLOCK) {
+            let tokens = start..(start + BLOCK).min(length);
+            for element in 0..dim {
+                let target = &mut turned[element * length..][tokens.clone()];
+                for (target, token) in target.iter_mut().zip(tokens.clone()) {
+                    *target = head.row(token, dim)[element];
+                }
+            }
+        }
+        turned
+    }
+
     /// Writes `source[sequences, heads, length, dim]` as `target[tokens, heads, dim]`.
     fn interleave<R: Real>(&self, pool: &Pool, heads: usize, source: &[R], target: &mut [R]) {
         let (dim, length) = (self.heads.dim, self.length);

@@ -33,9 +33,15 @@ impl<R: Real> WithSimd for Exponentials<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> R {
-        for x in self.x.iter_mut() {
-            *x = (*x * self.scale - self.shift).exp();
-        }
-        sum(self.x, |x| x)
+        exponentials_here(self.x, self.scale, self.shift)
     }
+}
+
+/// The same as a part of a loop that is compiled for vectors already.
+#[inline(always)]
+pub(crate) fn exponentials_here<R: Real>(x: &mut [R], scale: R, shift: R) -> R {
+    for x in x.iter_mut() {
+        *x = (*x * scale - shift).exp();
+    }
+    sum(x, |x| x)
 }

@@ -51,6 +51,14 @@ impl<'a, R> Matrix<'a, R> {
         }
     }
 
+    /// The columns from `column` on.
+    pub(crate) fn columns_from(self, column: usize) -> Self {
+        Self {
+            elements: &self.elements[column * self.column_stride..],
+            ..self
+        }
+    }
+
     /// One row of `columns` neighbours.
     pub(crate) fn row(self, row: usize, columns: usize) -> &'a [R] {
         &self.elements[row * self.row_stride..][..columns]
@@ -104,6 +112,17 @@ pub struct Target<'a, R> {
     pub row_stride: usize,
     /// What happens to the old values.
     pub write: Write,
+}
+
+impl<'a, R> Target<'a, R> {
+    /// Rows that begin `row_stride` elements after one another.
+    pub fn new(elements: &'a mut [R], row_stride: usize, write: Write) -> Self {
+        Self {
+            elements,
+            row_stride,
+            write,
+        }
+    }
 }
 
 /// The product of two matrices, on all threads of the pool.

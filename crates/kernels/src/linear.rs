@@ -43,11 +43,7 @@ impl Linear {
         };
         let input = Matrix::new(input, self.inputs);
         let weight = Matrix::new(weight, self.inputs).transposed();
-        let target = Target {
-            elements: output,
-            row_stride: self.outputs,
-            write,
-        };
+        let target = Target::new(output, self.outputs, write);
         matmul(pool, size, input, weight, target);
     }
 
@@ -70,11 +66,7 @@ impl Linear {
         };
         let output_gradient = Matrix::new(output_gradient, self.outputs);
         let weight = Matrix::new(weight, self.inputs);
-        let target = Target {
-            elements: input_gradient,
-            row_stride: self.inputs,
-            write,
-        };
+        let target = Target::new(input_gradient, self.inputs, write);
         matmul(pool, size, output_gradient, weight, target);
     }
 
@@ -96,11 +88,7 @@ impl Linear {
         };
         let output_gradient = Matrix::new(output_gradient, self.outputs).transposed();
         let input = Matrix::new(input, self.inputs);
-        let target = Target {
-            elements: weight_gradient,
-            row_stride: self.inputs,
-            write: Write::Add,
-        };
+        let target = Target::new(weight_gradient, self.inputs, Write::Add);
         matmul(pool, size, output_gradient, input, target);
     }
 

@@ -1,11 +1,11 @@
 //! The backward: probabilities computed again tile by tile, from the kept logarithms of sums.
 
 use super::{Attention, Gradients, Inputs, Kept, TILE, seen, tiles};
-use crate::exponentials::exponentials;
+use crate::exponentials::exponentials_here;
 use crate::gemm::{Matrix, Product, Target, Write, multiply};
 use crate::reduce::dot;
 use crate::{Pool, Real};
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use std::ops::Range;
 
 impl Attention<'_> {
@@ -43,15 +43,16 @@ impl Attention<'_> {
             tasks.enumerate(),
             |(task, (query_gradients, (key_gradient, value_gradient)))| {
                 let (sequence, key_head) = (task / heads.keys, task % heads.keys);
+                let of_key = |x| self.head(x, heads.keys, sequence, key_head);
+                let turned = [inputs.keys, inputs.values].map(|x| self.turned(of_key(x)));
                 for (index, query_gradient) in query_gradients.chunks_mut(share).enumerate() {
                     let head = key_head * heads.group() + index;
                     let log_sums = (sequence * heads.queries + head) * length;
                     let of_query = |x| self.head(x, heads.queries, sequence, head);
-                    let of_key = |x| self.head(x, heads.keys, sequence, key_head);
                     Head {
                         queries: of_query(inputs.queries),
                         keys: of_key(inputs.keys),
-                        values: of_key(inputs.values),
+                        turned: turned.each_ref().map(|x| Matrix::new(x, length)),
                         output: of_query(kept.output),
                         output_gradient: of_query(output_gradient),
                         log_sums: &kept.log_sums[log_sums..log_sums + length],
@@ -73,7 +74,8 @@ impl Attention<'_> {
 struct Head<'a, R> {
     queries: Matrix<'a, R>,
     keys: Matrix<'a, R>,
-    values: Matrix<'a, R>,
+    /// Keys and values as `[dim, length]`.
+    turned: [Matrix<'a, R>; 2],
     output: Matrix<'a, R>,
     output_gradient: Matrix<'a, R>,
     log_sums: &'a [R],
@@ -85,6 +87,7 @@ struct Head<'a, R> {
 impl<R: Real> Head<'_, R> {
     /// Adds to all three gradients, `[length, dim]`.
     fn backward(&self, query_gradient: &mut [R], key_gradient: &mut [R], value_gradient: &mut [R]) {
+        let arch = Arch::new();
         let mut scores = vec![R::ZERO; TILE * TILE];
         let mut slopes = vec![R::ZERO; TILE * TILE];
         for queries in tiles(0..self.first.len()) {
@@ -94,54 +97,33 @@ impl<R: Real> Head<'_, R> {
             let query = self.queries.rows_from(queries.start);
             for keys in tiles(self.first[queries.start]..queries.end) {
                 let key = self.keys.rows_from(keys.start);
-                let value = self.values.rows_from(keys.start);
+                let [turned_key, turned_value] = self.turned.map(|x| x.columns_from(keys.start));
                 let (rows, columns) = (queries.len(), keys.len());
                 let tile = [rows, columns, self.dim];
-                product(
-                    tile,
-                    query,
-                    key.transposed(),
-                    &mut scores,
-                    TILE,
-                    Write::Replace,
-                );
-                product(
-                    tile,
-                    output_gradient,
-                    value.transposed(),
-                    &mut slopes,
-                    TILE,
-                    Write::Replace,
-                );
-                self.differentiate(&queries, &keys, &along, &mut scores, &mut slopes);
+                let target = Target::new(&mut scores, TILE, Write::Replace);
+                product(tile, query, turned_key, target);
+                let target = Target::new(&mut slopes, TILE, Write::Replace);
+                product(tile, output_gradient, turned_value, target);
+                arch.dispatch(Differentiate {
+                    first: &self.first[queries.clone()],
+                    log_sums: &self.log_sums[queries.clone()],
+                    along: &along,
+                    queries: queries.clone(),
+                    keys: keys.clone(),
+                    scale: self.scale,
+                    scores: &mut scores,
+                    slopes: &mut slopes,
+                });
                 let probabilities = Matrix::new(&scores, TILE).transposed();
                 let slopes = Matrix::new(&slopes, TILE);
                 let place = keys.start * self.dim;
                 let across = [columns, self.dim, rows];
-                product(
-                    across,
-                    probabilities,
-                    output_gradient,
-                    &mut value_gradient[place..],
-                    self.dim,
-                    Write::Add,
-                );
-                product(
-                    across,
-                    slopes.transposed(),
-                    query,
-                    &mut key_gradient[place..],
-                    self.dim,
-                    Write::Add,
-                );
-                product(
-                    [rows, self.dim, columns],
-                    slopes,
-                    key,
-                    query_gradient,
-                    self.dim,
-                    Write::Add,
-                );
+                let target = Target::new(&mut value_gradient[place..], self.dim, Write::Add);
+                product(across, probabilities, output_gradient, target);
+                let target = Target::new(&mut key_gradient[place..], self.dim, Write::Add);
+                product(across, slopes.transposed(), query, target);
+                let target = Target::new(query_gradient, self.dim, Write::Add);
+                product([rows, self.dim, columns], slopes, key, target);
             }
         }
     }
@@ -157,28 +139,41 @@ impl<R: Real> Head<'_, R> {
         }
         along
     }
+}
 
-    /// Replaces scores by probabilities, and the gradients of probabilities by those of scores before they are scaled.
-    fn differentiate(
-        &self,
-        queries: &Range<usize>,
-        keys: &Range<usize>,
-        along: &[R; TILE],
-        scores: &mut [R],
-        slopes: &mut [R],
-    ) {
-        let arch = Arch::new();
-        let rows = scores.chunks_mut(TILE).zip(slopes.chunks_mut(TILE));
-        for ((query, &along), (scores, slopes)) in queries.clone().zip(along).zip(rows) {
-            let (scores, slopes) = (&mut scores[..keys.len()], &mut slopes[..keys.len()]);
-            let seen = seen(query, self.first[query], keys);
-            for unseen in [0..seen.start, seen.end..keys.len()] {
+/// Replaces a tile of scores by probabilities, and the gradients of probabilities by those of scores before they are scaled.
+struct Differentiate<'a, R> {
+    first: &'a [usize],
+    log_sums: &'a [R],
+    along: &'a [R],
+    queries: Range<usize>,
+    keys: Range<usize>,
+    scale: R,
+    scores: &'a mut [R],
+    slopes: &'a mut [R],
+}
+
+impl<R: Real> WithSimd for Differentiate<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let rows = self
+            .scores
+            .chunks_mut(TILE)
+            .zip(self.slopes.chunks_mut(TILE));
+        let columns = self.keys.len();
+        for ((row, query), (scores, slopes)) in self.queries.enumerate().zip(rows) {
+            let (scores, slopes) = (&mut scores[..columns], &mut slopes[..columns]);
+            let seen = seen(query, self.first[row], &self.keys);
+            // Whole rows are whole vectors; the exponential of what is not seen is zero.
+            for unseen in [0..seen.start, seen.end..columns] {
                 scores[unseen.clone()].fill(R::NEGATIVE_INFINITY);
                 slopes[unseen].fill(R::ZERO);
             }
-            exponentials(arch, scores, self.scale, self.log_sums[query]);
+            exponentials_here(scores, self.scale, self.log_sums[row]);
             for (slope, &probability) in slopes.iter_mut().zip(&*scores) {
-                *slope = probability * (*slope - along) * self.scale;
+                *slope = probability * (*slope - self.along[row]) * self.scale;
             }
         }
     }
@@ -189,19 +184,12 @@ fn product<R: Real>(
     [rows, columns, inner]: [usize; 3],
     a: Matrix<'_, R>,
     b: Matrix<'_, R>,
-    elements: &mut [R],
-    row_stride: usize,
-    write: Write,
+    target: Target<'_, R>,
 ) {
     let size = Product {
         rows,
         columns,
         inner,
-    };
-    let target = Target {
-        elements,
-        row_stride,
-        write,
     };
     multiply(size, a, b, target);
 }

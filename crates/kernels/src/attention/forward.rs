@@ -1,11 +1,11 @@
 //! The forward: softmax tile by tile, with a running maximum.
 
 use super::{Attention, Inputs, TILE, seen, tiles};
-use crate::exponentials::exponentials;
+use crate::exponentials::exponentials_here;
 use crate::gemm::{Matrix, Product, Target, Write, multiply};
 use crate::reduce::max;
 use crate::{Pool, Real};
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use std::ops::Range;
 
 impl Attention<'_> {
@@ -35,13 +35,14 @@ impl Attention<'_> {
             .zip(log_sums.chunks_mut(share));
         pool.each(tasks.enumerate(), |(task, (outputs, log_sums))| {
             let (sequence, key_head) = (task / heads.keys, task % heads.keys);
+            let keys = self.turned(self.head(inputs.keys, heads.keys, sequence, key_head));
             let outputs = outputs.chunks_mut(length * heads.dim);
             for (index, (output, log_sums)) in outputs.zip(log_sums.chunks_mut(length)).enumerate()
             {
                 let query_head = key_head * heads.group() + index;
                 let head = Head {
                     queries: self.head(inputs.queries, heads.queries, sequence, query_head),
-                    keys: self.head(inputs.keys, heads.keys, sequence, key_head),
+                    keys: &keys,
                     values: self.head(inputs.values, heads.keys, sequence, key_head),
                     first: &first[sequence * length..(sequence + 1) * length],
                     dim: heads.dim,
@@ -57,7 +58,8 @@ impl Attention<'_> {
 /// One query head of one sequence.
 struct Head<'a, R> {
     queries: Matrix<'a, R>,
-    keys: Matrix<'a, R>,
+    /// `[dim, length]`.
+    keys: &'a [R],
     values: Matrix<'a, R>,
     first: &'a [usize],
     dim: usize,
@@ -74,19 +76,15 @@ impl<R: Real> Head<'_, R> {
             let mut rows = [Row::new(); TILE];
             for keys in tiles(self.first[queries.start]..queries.end) {
                 self.scores(&queries, &keys, &mut scores);
-                for (row, query) in queries.clone().enumerate() {
-                    let scores = &mut scores[row * TILE..][..keys.len()];
-                    let shrink = rows[row].meet(
-                        arch,
-                        scores,
-                        seen(query, self.first[query], &keys),
-                        self.scale,
-                    );
-                    if shrink != R::ONE {
-                        let output = &mut output[row * self.dim..][..self.dim];
-                        output.iter_mut().for_each(|x| *x *= shrink);
-                    }
-                }
+                arch.dispatch(Soften {
+                    first: &self.first[queries.clone()],
+                    queries: queries.clone(),
+                    keys: keys.clone(),
+                    scale: self.scale,
+                    rows: &mut rows,
+                    scores: &mut scores,
+                    output,
+                });
                 self.add_values(&queries, &keys, &scores, output);
             }
             let log_sums = &mut log_sums[queries];
@@ -106,12 +104,8 @@ impl<R: Real> Head<'_, R> {
             columns: keys.len(),
             inner: self.dim,
         };
-        let target = Target {
-            elements: scores,
-            row_stride: TILE,
-            write: Write::Replace,
-        };
-        let keys = self.keys.rows_from(keys.start).transposed();
+        let target = Target::new(scores, TILE, Write::Replace);
+        let keys = Matrix::new(&self.keys[keys.start..], self.first.len());
         multiply(size, self.queries.rows_from(queries.start), keys, target);
     }
 
@@ -127,17 +121,47 @@ impl<R: Real> Head<'_, R> {
             columns: self.dim,
             inner: keys.len(),
         };
-        let target = Target {
-            elements: output,
-            row_stride: self.dim,
-            write: Write::Add,
-        };
+        let target = Target::new(output, self.dim, Write::Add);
         multiply(
             size,
             Matrix::new(scores, TILE),
             self.values.rows_from(keys.start),
             target,
         );
+    }
+}
+
+/// Turns a tile of scores into exponentials, and makes the output so far fit to them.
+struct Soften<'a, R> {
+    first: &'a [usize],
+    queries: Range<usize>,
+    keys: Range<usize>,
+    scale: R,
+    rows: &'a mut [Row<R>],
+    scores: &'a mut [R],
+    output: &'a mut [R],
+}
+
+impl<R: Real> WithSimd for Soften<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let dim = self.output.len() / self.queries.len();
+        let tiles = self
+            .scores
+            .chunks_mut(TILE)
+            .zip(self.output.chunks_mut(dim));
+        let queries = self.queries.zip(self.first);
+        for ((row, (query, &first)), (scores, output)) in
+            self.rows.iter_mut().zip(queries).zip(tiles)
+        {
+            let scores = &mut scores[..self.keys.len()];
+            let shrink = row.meet(scores, seen(query, first, &self.keys), self.scale);
+            if shrink != R::ONE {
+                output.iter_mut().for_each(|x| *x *= shrink);
+            }
+        }
     }
 }
 
@@ -159,7 +183,7 @@ impl<R: Real> Row<R> {
 
     /// Replaces the scores that are seen by exponentials less the maximum so far, and the others by zeros. Returns by how much earlier exponentials shrink.
     #[inline(always)]
-    fn meet(&mut self, arch: Arch, scores: &mut [R], seen: Range<usize>, scale: R) -> R {
+    fn meet(&mut self, scores: &mut [R], seen: Range<usize>, scale: R) -> R {
         if seen.is_empty() {
             scores.fill(R::ZERO);
             return R::ONE;
@@ -169,7 +193,7 @@ impl<R: Real> Row<R> {
         scores[seen.end..].fill(R::NEGATIVE_INFINITY);
         let maximum = self.maximum.max(max(scores) * scale);
         let shrink = (self.maximum - maximum).exp();
-        self.sum = self.sum * shrink + exponentials(arch, scores, scale, maximum);
+        self.sum = self.sum * shrink + exponentials_here(scores, scale, maximum);
         self.maximum = maximum;
         shrink
     }
