@@ -1,6 +1,5 @@
 //! Sequences cut from a stream of documents.
 
-use crate::documents::start;
 use crate::packing::{GROUP, Packing};
 use crate::{Documents, Error, Sample, document_at};
 use std::ops::Range;
@@ -69,10 +68,8 @@ impl Samples {
 
     /// Refuses tokens that are not below `vocabulary` when they are read; those that are not below the vocabulary of the file are refused anyway.
     pub fn with_vocabulary(self, vocabulary: u32) -> Self {
-        let least = self
-            .vocabulary
-            .map_or(vocabulary, |known| known.min(vocabulary));
-        let vocabulary = Some(least);
+        let known = self.vocabulary.unwrap_or(vocabulary);
+        let vocabulary = Some(known.min(vocabulary));
         Self { vocabulary, ..self }
     }
 
@@ -85,11 +82,10 @@ impl Samples {
     pub fn count(&self) -> u64 {
         match &self.packing {
             Some(packing) => packing.count(),
-            None => self
-                .documents
-                .tokens()
-                .saturating_sub(1)
-                .div_ceil(self.length as u64),
+            None => {
+                let targets = self.documents.tokens().saturating_sub(1);
+                targets.div_ceil(self.length as u64)
+            }
         }
     }
 
@@ -166,7 +162,7 @@ impl Samples {
     fn push_window(&self, sample: &mut Sample, window: Range<u64>) -> Result<(), Error> {
         let documents = self.documents.as_ref();
         let mut document = document_at(documents, window.start)?;
-        let mut from = window.start.max(start(documents, document)?);
+        let mut from = window.start;
         while from < window.end {
             let group = document..documents.documents().min(document + GROUP);
             if group.is_empty() {
