@@ -22,6 +22,7 @@ mod recipe;
 mod report;
 mod stats;
 mod steps;
+mod tokenize;
 mod train;
 mod transform;
 mod verbs;

@@ -20,6 +20,7 @@ const LINES: &[&str] = &[
     "edit hf --rename model.norm.weight=norm --out edited --plan",
     "ema run out --decay 0.5 --dry-run",
     "merge merge.yml merged --plan",
+    "tokenize merge.yml out.tokens --tokenizer bytes",
     "plan save run --mesh tp=2",
     "plan load run --mesh tp=2",
     "plan reshard run --mesh tp=2 --to-mesh tp=1",
