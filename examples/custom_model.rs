@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// How many tokens there are.
+const VOCABULARY: u64 = 64;
 /// How wide rows are.
 const WIDTH: usize = 32;
 /// Tokens of a sequence.
@@ -101,7 +103,7 @@ fn rows_after(rows: &[f32]) -> Vec<f32> {
 }
 
 /// Sequences of two tokens that take turns: what comes next is not the last token but the one before.
-fn sequences(vocabulary: u64, places: Range<u64>) -> Batch {
+fn sequences(places: Range<u64>) -> Batch {
     let mut batch = Batch {
         sequences: places.clone().count(),
         length: LENGTH,
@@ -109,13 +111,13 @@ fn sequences(vocabulary: u64, places: Range<u64>) -> Batch {
         ..Batch::default()
     };
     for place in places {
-        let token = |at: usize| (place * (5 + 2 * (at as u64 % 2)) + at as u64 % 2) % vocabulary;
+        let pair = [5, 7].map(|factor| (place * factor % VOCABULARY) as u32);
         for at in 0..LENGTH {
-            batch.tokens.push(token(at) as u32);
-            batch.targets.push(token(at + 1) as i64);
-            batch.positions.push(at as u32);
-            batch.documents.push(0);
+            batch.tokens.push(pair[at % 2]);
+            batch.targets.push(pair[(at + 1) % 2].into());
         }
+        batch.positions.extend((0..).take(LENGTH));
+        batch.documents.extend([0; LENGTH]);
     }
     batch
 }
@@ -137,13 +139,12 @@ fn train(mesh: &str, store: &Arc<dyn Store>, until: u64) -> Result<(), Anything>
         let is_first = world.rank() == 0;
         let embedding = Embedding::new(&config);
         let head = Head::new(&config, &Options::default());
-        let vocabulary = config.vocab_size as u64;
         let mut trainer = Trainer::new(Job {
             settings: settings.clone(),
             world,
             pool: Pool::new(1),
             blocks: vec![Box::new(embedding), Box::new(LookBack), Box::new(head)],
-            data: Box::new(move |places| Ok::<_, String>(sequences(vocabulary, places))),
+            data: Box::new(|places| Ok::<_, String>(sequences(places))),
             checkpoints: Some(Home {
                 store: store.clone(),
                 options: cairn::checkpoint::Options::default(),

@@ -58,7 +58,7 @@ impl Stage {
 /// The blocks of each part. The first block and the last go with the layers beside them, or are a part of their own.
 fn balanced(costs: &[f64], parts: usize) -> Result<Vec<Range<usize>>, Error> {
     let [embedding, layers @ .., head] = costs else {
-        return Ok(vec![0..costs.len()]);
+        return Ok(explicit_split(costs.len(), &[costs.len()])?);
     };
     // Even one that costs nothing is something to do.
     let costs = LayerCosts {

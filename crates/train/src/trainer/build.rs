@@ -80,8 +80,11 @@ fn stages(
     layout: &Layout,
     blocks: &[Box<dyn Block<f32>>],
 ) -> Result<Vec<Stage>, Error> {
-    let cost = |block: &Box<dyn Block<f32>>| block.forward_flops(COMPARED_TOKENS, COMPARED_TOKENS);
-    let costs: Vec<f64> = blocks.iter().map(cost).collect();
+    let (tokens, length) = (COMPARED_TOKENS, COMPARED_TOKENS);
+    let costs = blocks
+        .iter()
+        .map(|block| block.forward_flops(tokens, length));
+    let costs: Vec<f64> = costs.collect();
     let count = layout.pp.size();
     let stage = |index| Stage::new((index, count), &settings.parallel, &costs);
     (0..count).map(stage).collect()
@@ -154,7 +157,8 @@ fn arena(
     pool: &Pool,
 ) -> Result<Arena, Error> {
     let (index, size) = (layout.tp.rank(), layout.tp.size());
-    let bucket = |block: &Box<dyn Block<f32>>| Bucket::new(block.parameters(), index, size);
+    let buckets = blocks.iter().map(|block| block.parameters());
+    let buckets = buckets.map(|parameters| Bucket::new(parameters, index, size));
     let groups = Groups {
         world: layout.world.clone(),
         dp: layout.dp.clone(),
@@ -171,8 +175,7 @@ fn arena(
         seed: settings.seed,
         pool: pool.clone(),
     };
-    let buckets = blocks.iter().map(bucket).collect();
-    Ok(Arena::new(buckets, groups, options)?)
+    Ok(Arena::new(buckets.collect(), groups, options)?)
 }
 
 fn optimizer(chosen: Optimizer) -> cairn_arena::Optimizer {

@@ -1,6 +1,6 @@
 //! Looking at data without training.
 
-use crate::support::{Case, LENGTH, Model, data, trainer};
+use crate::support::{Case, LENGTH, Model, VOCABULARY, data, trainer};
 
 #[test]
 fn every_layout_finds_the_same_losses_in_the_order_of_the_data() {
@@ -8,9 +8,9 @@ fn every_layout_finds_the_same_losses_in_the_order_of_the_data() {
     let evaluate = |case: &Case| {
         let all = case.run(|world| {
             let mut trainer = trainer(case.settings(4), world, &model, None)?;
-            let first = trainer.evaluate(data(53).as_mut(), 2)?;
+            let first = trainer.evaluate(data(VOCABULARY).as_mut(), 2)?;
             assert_eq!(
-                trainer.evaluate(data(53).as_mut(), 2)?,
+                trainer.evaluate(data(VOCABULARY).as_mut(), 2)?,
                 first,
                 "nothing changed"
             );
@@ -22,7 +22,7 @@ fn every_layout_finds_the_same_losses_in_the_order_of_the_data() {
         all.swap_remove(0)
     };
     let alone = evaluate(&Case::alone());
-    assert_eq!(alone.losses.len(), 24 * LENGTH);
+    assert_eq!(alone.losses.len(), 24 * LENGTH as usize);
     for case in Case::all().iter().step_by(4) {
         let found = evaluate(case);
         assert_eq!(found.tokens, alone.tokens);

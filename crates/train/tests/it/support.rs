@@ -16,7 +16,9 @@ use std::time::Duration;
 /// Sequences of a step; many layouts divide it.
 const BATCH: usize = 12;
 /// Tokens of a sequence.
-pub(crate) const LENGTH: usize = 7;
+pub(crate) const LENGTH: u32 = 7;
+/// Tokens that decoders know.
+pub(crate) const VOCABULARY: u32 = 53;
 /// The seed of all runs.
 const SEED: u64 = 5;
 
@@ -24,14 +26,17 @@ pub(crate) type Blocks = Vec<Box<dyn Block<f32>>>;
 
 /// A model, made anew for each rank.
 pub(crate) struct Model {
-    vocabulary: usize,
-    blocks: Box<dyn Fn(&Parallel, usize) -> Blocks + Send + Sync>,
+    vocabulary: u32,
+    blocks: Box<Maker>,
 }
+
+/// Makes the blocks of a rank on a layout.
+type Maker = dyn Fn(&Parallel, usize) -> Blocks + Send + Sync;
 
 impl Model {
     /// The model whose blocks a layout and a rank decide.
     pub(crate) fn new(
-        vocabulary: usize,
+        vocabulary: u32,
         blocks: impl Fn(&Parallel, usize) -> Blocks + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -43,12 +48,12 @@ impl Model {
     /// A decoder with four layers and sizes that most meshes cut unevenly.
     pub(crate) fn decoder(architecture: &str, tied: bool, dropout: f64) -> Self {
         let config = ModelConfig::from_json(&format!(
-            r#"{{"architectures": ["{architecture}"], "vocab_size": 53, "hidden_size": 16, "intermediate_size": 22,
+            r#"{{"architectures": ["{architecture}"], "vocab_size": {VOCABULARY}, "hidden_size": 16, "intermediate_size": 22,
             "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
             "initializer_range": 0.2, "tie_word_embeddings": {tied}, "dropout": {dropout}}}"#
         ));
         let config = config.expect("a config");
-        Self::new(config.vocab_size, move |parallel, _| {
+        Self::new(VOCABULARY, move |parallel, _| {
             let options = Options {
                 sequence_parallel: parallel.sequence_parallel,
                 ..Options::default()
@@ -189,38 +194,42 @@ impl fmt::Display for Case {
 }
 
 /// Sequences of two documents in which the next token mostly follows from the last; some tokens do not count.
-pub(crate) fn data(vocabulary: usize) -> Box<dyn Data> {
+pub(crate) fn data(vocabulary: u32) -> Box<dyn Data> {
     Box::new(move |places: Range<u64>| Ok::<_, String>(batch(vocabulary, places)))
 }
 
-fn batch(vocabulary: usize, places: Range<u64>) -> Batch {
+fn batch(vocabulary: u32, places: Range<u64>) -> Batch {
     let mut batch = Batch {
-        sequences: (places.end - places.start) as usize,
-        length: LENGTH,
+        sequences: places.clone().count(),
+        length: LENGTH as usize,
         samples: places.clone().collect(),
         ..Batch::default()
     };
     for place in places {
-        let mut state = (place + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut token = (state >> 33) as usize % vocabulary;
-        let border = 3 + place as usize % 3;
+        let mut token = noise(place) % vocabulary;
+        let border = 3 + noise(place) % 3;
         for position in 0..LENGTH {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let next = (3 * token + 1 + (state >> 60) as usize / 12) % vocabulary;
-            let counts = !(state >> 40).is_multiple_of(7);
-            let document = usize::from(position >= border);
-            batch.tokens.push(token as u32);
+            let noise = noise(place * u64::from(LENGTH) + u64::from(position));
+            let next = (3 * token + 1 + noise % 4 / 3) % vocabulary;
+            let counts = !(noise >> 8).is_multiple_of(7);
+            let document = u32::from(position >= border);
+            batch.tokens.push(token);
             batch
                 .targets
-                .push(if counts { next as i64 } else { IGNORED });
-            batch.documents.push(document as u32);
-            batch.positions.push((position - document * border) as u32);
+                .push(if counts { next.into() } else { IGNORED });
+            batch.documents.push(document);
+            batch.positions.push(position - document * border);
             token = next;
         }
     }
     batch
+}
+
+/// A number that looks random.
+fn noise(seed: u64) -> u32 {
+    let mixed = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    (mixed >> 40) as u32
 }
 
 /// One rank of a run.

@@ -11,17 +11,18 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// How many tokens there are.
-const VOCABULARY: usize = 37;
+const TOKENS: u32 = 37;
+const VOCABULARY: usize = TOKENS as usize;
 const WIDTH: usize = 8;
 
 /// A model with three blocks between its first and its last.
 pub(crate) fn model() -> Model {
-    Model::new(VOCABULARY, |_, _| blocks())
+    Model::new(TOKENS, |_, _| blocks())
 }
 
 /// The same, with a block that fails on rank `rank` after each number of steps in `steps`.
 pub(crate) fn faulty(rank: usize, steps: Range<u64>, fault: Fault) -> Model {
-    Model::new(VOCABULARY, move |_, world_rank| {
+    Model::new(TOKENS, move |_, world_rank| {
         let mut blocks = blocks();
         if world_rank == rank {
             // The one before the last: what it gives reaches the loss and all gradients.
