@@ -6,6 +6,7 @@
 //! | know all that is wrong with a choice | [`problems`] |
 //! | say where tokens come from | [`Data`] |
 //! | train | [`Job`] → [`Trainer::new`] → [`resume`](Trainer::resume) → [`run`](Trainer::run) |
+//! | train a model of one's own | [`Block`](cairn_model::Block), as in `examples/custom_model.rs` |
 //! | hear how it goes | [`Event`], [`StepReport`] |
 //! | train as a file says, with ranks as threads | [`config::launch`] |
 //! | have the weights of a model in memory | [`weights::whole`] |
