@@ -12,8 +12,10 @@ use crate::pool::rows_per_task;
 use crate::{Pool, Real};
 use std::ops::Range;
 
-/// How many queries and keys a tile of scores has.
-const TILE: usize = 64;
+/// How many queries a tile of scores has. Few, because those of one tile that see a part of the keys compute scores with all of them.
+const QUERIES: usize = 64;
+/// How many keys a tile of scores has. Many, because each tile costs each of its rows a maximum, a sum and a factor.
+const KEYS: usize = 256;
 
 /// The heads of an attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,12 +120,12 @@ impl Attention<'_> {
         const BLOCK: usize = 16;
         let (dim, length) = (self.heads.dim, self.length);
         let mut turned = vec![R::ZERO; dim * length];
-        for start in (0..length).step_by(BLOCK) {
-            let tokens = start..(start + BLOCK).min(length);
+        for tokens in tiles(0..length, BLOCK) {
+            let rows: Vec<_> = tokens.clone().map(|token| head.row(token, dim)).collect();
             for element in 0..dim {
                 let target = &mut turned[element * length..][tokens.clone()];
-                for (target, token) in target.iter_mut().zip(tokens.clone()) {
-                    *target = head.row(token, dim)[element];
+                for (target, row) in target.iter_mut().zip(&rows) {
+                    *target = row[element];
                 }
             }
         }
@@ -154,12 +156,12 @@ impl Attention<'_> {
     }
 }
 
-/// The ranges of at most [`TILE`] tokens that make up `range`.
-fn tiles(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+/// The ranges of at most `len` tokens that make up `range`.
+fn tiles(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range
-        .step_by(TILE)
-        .map(move |start| start..(start + TILE).min(end))
+        .step_by(len)
+        .map(move |start| start..(start + len).min(end))
 }
 
 /// The columns of the tile of `keys` that `query` sees, which sees tokens from `first`.

@@ -1,6 +1,6 @@
 //! The backward: probabilities computed again tile by tile, from the kept logarithms of sums.
 
-use super::{Attention, Gradients, Inputs, Kept, TILE, seen, tiles};
+use super::{Attention, Gradients, Inputs, KEYS, Kept, QUERIES, seen, tiles};
 use crate::exponentials::exponentials_here;
 use crate::gemm::{Matrix, Product, Target, Write, multiply};
 use crate::reduce::dot;
@@ -88,21 +88,21 @@ impl<R: Real> Head<'_, R> {
     /// Adds to all three gradients, `[length, dim]`.
     fn backward(&self, query_gradient: &mut [R], key_gradient: &mut [R], value_gradient: &mut [R]) {
         let arch = Arch::new();
-        let mut scores = vec![R::ZERO; TILE * TILE];
-        let mut slopes = vec![R::ZERO; TILE * TILE];
-        for queries in tiles(0..self.first.len()) {
+        let mut scores = vec![R::ZERO; QUERIES * KEYS];
+        let mut slopes = vec![R::ZERO; QUERIES * KEYS];
+        for queries in tiles(0..self.first.len(), QUERIES) {
             let along = self.along(&queries);
             let query_gradient = &mut query_gradient[queries.start * self.dim..];
             let output_gradient = self.output_gradient.rows_from(queries.start);
             let query = self.queries.rows_from(queries.start);
-            for keys in tiles(self.first[queries.start]..queries.end) {
+            for keys in tiles(self.first[queries.start]..queries.end, KEYS) {
                 let key = self.keys.rows_from(keys.start);
                 let [turned_key, turned_value] = self.turned.map(|x| x.columns_from(keys.start));
                 let (rows, columns) = (queries.len(), keys.len());
                 let tile = [rows, columns, self.dim];
-                let target = Target::new(&mut scores, TILE, Write::Replace);
+                let target = Target::new(&mut scores, KEYS, Write::Replace);
                 product(tile, query, turned_key, target);
-                let target = Target::new(&mut slopes, TILE, Write::Replace);
+                let target = Target::new(&mut slopes, KEYS, Write::Replace);
                 product(tile, output_gradient, turned_value, target);
                 arch.dispatch(Differentiate {
                     first: &self.first[queries.clone()],
@@ -114,8 +114,8 @@ impl<R: Real> Head<'_, R> {
                     scores: &mut scores,
                     slopes: &mut slopes,
                 });
-                let probabilities = Matrix::new(&scores, TILE).transposed();
-                let slopes = Matrix::new(&slopes, TILE);
+                let probabilities = Matrix::new(&scores, KEYS).transposed();
+                let slopes = Matrix::new(&slopes, KEYS);
                 let place = keys.start * self.dim;
                 let across = [columns, self.dim, rows];
                 let target = Target::new(&mut value_gradient[place..], self.dim, Write::Add);
@@ -129,8 +129,8 @@ impl<R: Real> Head<'_, R> {
     }
 
     /// For each query, the product of its output with its gradient: the mean slope of its scores.
-    fn along(&self, queries: &Range<usize>) -> [R; TILE] {
-        let mut along = [R::ZERO; TILE];
+    fn along(&self, queries: &Range<usize>) -> [R; QUERIES] {
+        let mut along = [R::ZERO; QUERIES];
         for (along, query) in along.iter_mut().zip(queries.clone()) {
             *along = dot(
                 self.output.row(query, self.dim),
@@ -160,8 +160,8 @@ impl<R: Real> WithSimd for Differentiate<'_, R> {
     fn with_simd<S: Simd>(self, _: S) {
         let rows = self
             .scores
-            .chunks_mut(TILE)
-            .zip(self.slopes.chunks_mut(TILE));
+            .chunks_mut(KEYS)
+            .zip(self.slopes.chunks_mut(KEYS));
         let columns = self.keys.len();
         for ((row, query), (scores, slopes)) in self.queries.enumerate().zip(rows) {
             let (scores, slopes) = (&mut scores[..columns], &mut slopes[..columns]);

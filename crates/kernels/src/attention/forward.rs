@@ -1,6 +1,6 @@
 //! The forward: softmax tile by tile, with a running maximum.
 
-use super::{Attention, Inputs, TILE, seen, tiles};
+use super::{Attention, Inputs, KEYS, QUERIES, seen, tiles};
 use crate::exponentials::exponentials_here;
 use crate::gemm::{Matrix, Product, Target, Write, multiply};
 use crate::reduce::max;
@@ -70,11 +70,11 @@ impl<R: Real> Head<'_, R> {
     /// Writes `output[length, dim]` and `log_sums[length]`.
     fn forward(&self, output: &mut [R], log_sums: &mut [R]) {
         let arch = Arch::new();
-        let mut scores = vec![R::ZERO; TILE * TILE];
-        for queries in tiles(0..self.first.len()) {
+        let mut scores = vec![R::ZERO; QUERIES * KEYS];
+        for queries in tiles(0..self.first.len(), QUERIES) {
             let output = &mut output[queries.start * self.dim..queries.end * self.dim];
-            let mut rows = [Row::new(); TILE];
-            for keys in tiles(self.first[queries.start]..queries.end) {
+            let mut rows = [Row::new(); QUERIES];
+            for keys in tiles(self.first[queries.start]..queries.end, KEYS) {
                 self.scores(&queries, &keys, &mut scores);
                 arch.dispatch(Soften {
                     first: &self.first[queries.clone()],
@@ -104,7 +104,7 @@ impl<R: Real> Head<'_, R> {
             columns: keys.len(),
             inner: self.dim,
         };
-        let target = Target::new(scores, TILE, Write::Replace);
+        let target = Target::new(scores, KEYS, Write::Replace);
         let keys = Matrix::new(&self.keys[keys.start..], self.first.len());
         multiply(size, self.queries.rows_from(queries.start), keys, target);
     }
@@ -124,7 +124,7 @@ impl<R: Real> Head<'_, R> {
         let target = Target::new(output, self.dim, Write::Add);
         multiply(
             size,
-            Matrix::new(scores, TILE),
+            Matrix::new(scores, KEYS),
             self.values.rows_from(keys.start),
             target,
         );
@@ -150,7 +150,7 @@ impl<R: Real> WithSimd for Soften<'_, R> {
         let dim = self.output.len() / self.queries.len();
         let tiles = self
             .scores
-            .chunks_mut(TILE)
+            .chunks_mut(KEYS)
             .zip(self.output.chunks_mut(dim));
         let queries = self.queries.zip(self.first);
         for ((row, (query, &first)), (scores, output)) in

@@ -150,6 +150,7 @@ fn gradients_are_those_of_finite_differences() {
         ([4, 2, 2], 4, documents(1, &[4])),
         ([1, 1, 2], 67, documents(1, &[67])),
         ([2, 1, 1], 131, documents(1, &[60, 71])),
+        ([1, 1, 1], 330, documents(1, &[5, 325])),
         ([2, 2, 2], 0, documents(1, &[])),
     ];
     for (heads, length, documents) in cases {
@@ -172,6 +173,13 @@ fn gradients_are_those_of_finite_differences() {
 }
 
 #[test]
+fn many_tiles_of_keys_give_what_whole_rows_give() {
+    let case = Case::<f64>::new([2, 1, 3], 1100, documents(1, &[530, 570]));
+    let [output, _] = case.forward(&Pool::new(2), case.inputs());
+    assert!(close(&output, &case.naive(), 1e-12));
+}
+
+#[test]
 fn single_precision_is_near_double() {
     let case = Case::<f32>::new([4, 2, 16], 150, documents(2, &[40, 110]));
     let [output, _] = case.forward(&Pool::new(1), case.inputs());
@@ -181,7 +189,7 @@ fn single_precision_is_near_double() {
 
 #[test]
 fn bits_do_not_depend_on_the_threads() {
-    let case = Case::<f32>::new([6, 2, 24], 200, documents(3, &[30, 90, 80]));
+    let case = Case::<f32>::new([6, 2, 24], 400, documents(3, &[30, 90, 280]));
     let slope = random(9, case.inputs[0].len());
     same_on_all_threads(|pool| {
         let forward = case.forward(pool, case.inputs());
@@ -204,7 +212,7 @@ fn one_query_against_a_cache_is_the_last_row() {
 
 #[test]
 fn large_scores_neither_overflow_nor_vanish() {
-    let mut case = Case::<f32>::new([1, 1, 4], 130, documents(1, &[130]));
+    let mut case = Case::<f32>::new([1, 1, 4], 600, documents(1, &[600]));
     case.inputs[0].iter_mut().for_each(|x| *x *= 1e3);
     let slope = random(9, case.inputs[0].len());
     let [output, log_sums] = case.forward(&Pool::new(1), case.inputs());
