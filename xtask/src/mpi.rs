@@ -7,15 +7,20 @@ use crate::workspace::{Workspace, output};
 /// What `mpirun` and `mpicc` are in, and what reads the headers of MPI.
 const PACKAGES: [&str; 3] = ["openmpi-bin", "libopenmpi-dev", "libclang-dev"];
 
-/// Tests the crate that is empty without its feature.
+/// Tests the crate that is empty without its feature, and the command built with it.
 pub(crate) fn test(workspace: &Workspace, name: Option<&str>, steps: &mut Steps) {
     if let Err(error) = ensure(workspace) {
         eprintln!("── mpi SKIPPED: {error}");
         return;
     }
-    let mut command = workspace.cargo(&["test", "--package", "cairn-mpi", "--features", "mpi"]);
-    command.args(name);
-    steps.run("mpi", command);
+    let packages = [&["cairn-mpi"][..], &["cairn-cli", "--test", "it"]];
+    for package in packages {
+        let mut command = workspace.cargo(&["test", "--features", "mpi", "--package"]);
+        command.args(package);
+        // Of the command only what it does under MPI: the rest is tested without.
+        command.args(name.or((package.len() > 1).then_some("processes")));
+        steps.run(&format!("mpi: {}", package[0]), command);
+    }
 }
 
 /// Makes sure that there is an MPI to build for.

@@ -10,6 +10,7 @@ mod merge;
 mod plan;
 mod recipe;
 mod report;
+mod sim;
 mod stats;
 mod tokenize;
 mod train;
@@ -27,6 +28,7 @@ pub(crate) use merge::Merge;
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use recipe::{Recipe, RecipeExplain};
 pub(crate) use report::Report;
+pub(crate) use sim::{Order, Sim};
 pub(crate) use stats::{Bars, Stats};
 pub(crate) use train::Train;
 pub(crate) use tokenize::Tokenize;
@@ -130,6 +132,8 @@ pub(crate) enum Command {
     /// Show what a save, a load or a move would do
     #[command(subcommand)]
     Plan(Plan),
+    /// Show when each stage of a pipeline would work, and when it would wait
+    Sim(Sim),
     /// Show what a recipe makes of the tensors of a checkpoint
     #[command(subcommand)]
     Recipe(Recipe),

@@ -7,6 +7,7 @@ mod demo;
 mod diff;
 mod edit;
 mod ema;
+mod file;
 mod generate;
 mod inspect;
 mod layout;
@@ -18,6 +19,7 @@ mod prune;
 mod recipe;
 mod report;
 mod reshard;
+mod sim;
 mod stats;
 mod tokenize;
 mod train;
@@ -44,6 +46,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Merge(args) => merge::run(args, printer),
         Command::Tokenize(args) => tokenize::run(args, printer),
         Command::Plan(args) => plan::run(args, printer),
+        Command::Sim(args) => sim::run(args, printer),
         Command::Recipe(args) => recipe::run(args, printer),
         Command::Cat(args) => cat::run(args, printer),
         Command::Report(args) => report::run(args, printer),

@@ -33,6 +33,14 @@ pub(crate) enum Error {
     Format(#[from] formats::Error),
     #[error(transparent)]
     Merge(#[from] merge::Error),
+    #[cfg(feature = "mpi")]
+    #[error(transparent)]
+    Mpi(#[from] cairn::mpi::Error),
+    #[cfg(not(feature = "mpi"))]
+    #[error("MPI started {processes} processes, and this `cairn` was built without MPI")]
+    NoMpi { processes: usize },
+    #[error("stages have no chunks with the schedule `{order}`")]
+    Chunks { order: &'static str },
     #[error("tokenizer `{tokenizer}` has {}", eos_text(token.as_deref()))]
     NoEos {
         tokenizer: String,
@@ -169,6 +177,11 @@ impl Error {
             Error::Format(error) => return error.hint(),
             Error::Merge(error) => return error.hint(),
             Error::Plan(error) => return error.hint(),
+            #[cfg(feature = "mpi")]
+            Error::Mpi(error) => return error.hint(),
+            #[cfg(not(feature = "mpi"))]
+            Error::NoMpi { .. } => "build it with `--features mpi`, or start it without `mpirun`: ranks are threads then".into(),
+            Error::Chunks { .. } => "use `--schedule interleaved`".into(),
             Error::NoTarget => "name it after the config".into(),
             Error::Recipe(error) => return error.hint(),
             Error::Library(error) => return error.hint(),

@@ -5,7 +5,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ranks are threads of this process. A run that has checkpoints goes on from the newest good one, on whatever mesh is given now.
+Ranks are threads of this process, or, with MPI built in, processes that `mpirun` started. A run that has checkpoints goes on from the newest good one, on whatever mesh is given now.
 An interrupt (Ctrl-C, SIGTERM) ends the run after the step at hand: the step is saved, and the exit code is 0. A second one ends it at once.
 
 Examples:

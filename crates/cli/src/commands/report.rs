@@ -8,6 +8,7 @@ mod tensorboard;
 mod text;
 mod values;
 
+use super::file;
 use crate::args::Report;
 use crate::error::{Error, Exit, causes};
 use crate::open::{open, open_run, place};
@@ -15,9 +16,9 @@ use crate::printer::Printer;
 use crate::units::{plural, ranks};
 use cairn::checkpoint::timeline::{Lane, StepTimelines};
 use cairn::checkpoint::{
-    Checkpoint, Error as CheckpointError, Place, all_steps, split_path, step_folder,
+    Checkpoint, Error as CheckpointError, Place, all_steps, step_folder,
 };
-use cairn::store::{self, PutMode, Store};
+use cairn::store::Store;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use summary::{Rank, Step, Summary};
@@ -61,16 +62,16 @@ pub(crate) fn run(args: &Report, printer: &Printer) -> Result<Exit, Error> {
     };
     if let Some(path) = &args.perfetto {
         let trace = perfetto::trace(&saved[chosen].timelines);
-        write(path, trace.to_string().as_bytes(), printer)?;
+        file::write(path, trace.to_string().as_bytes(), printer)?;
     }
     if let Some(folder) = &args.tensorboard {
         let (name, events) = tensorboard::events(&saved);
-        write(&format!("{folder}/{name}"), &events, printer)?;
+        file::write(&format!("{folder}/{name}"), &events, printer)?;
     }
     saved.iter_mut().for_each(Saved::coarsen);
     if let Some(path) = &args.html {
         let page = html::page(&run.url(), &saved, chosen, values.as_ref());
-        write(path, page.as_bytes(), printer)?;
+        file::write(path, page.as_bytes(), printer)?;
     }
     let summary = Summary::new(run.url(), &saved, chosen, values.as_ref());
     let slowest = saved[chosen].timelines.slowest();
@@ -81,9 +82,9 @@ pub(crate) fn run(args: &Report, printer: &Printer) -> Result<Exit, Error> {
 /// Shows the values of what no timelines tell about.
 fn only_values(args: &Report, path: &str, printer: &Printer) -> Result<Exit, Error> {
     let values = Values::read(path, open(path, printer)?, printer)?;
-    if let Some(file) = &args.html {
+    if let Some(target) = &args.html {
         let page = html::page(path, &[], 0, Some(&values));
-        write(file, page.as_bytes(), printer)?;
+        file::write(target, page.as_bytes(), printer)?;
     }
     printer.report(&values, || values.text(printer.paint()))?;
     Ok(Exit::Done)
@@ -162,15 +163,4 @@ fn warn(saved: &Saved, printer: &Printer) {
         let text = [vec![error.to_string()], causes(error)].concat();
         printer.warn(&text.join(": "));
     }
-}
-
-fn write(path: &str, bytes: &[u8], printer: &Printer) -> Result<(), Error> {
-    let (folder, name) = split_path(path);
-    let put = store::open(&folder).and_then(|store| store.put(&name, bytes, PutMode::Replace));
-    put.map_err(|source| Error::Write {
-        path: path.into(),
-        source,
-    })?;
-    printer.note(&format!("wrote {path}"));
-    Ok(())
 }

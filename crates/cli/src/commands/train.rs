@@ -3,6 +3,7 @@
 mod layout;
 pub(crate) mod metrics;
 mod progress;
+mod ranks;
 
 use crate::args::Train;
 use crate::error::{Error, Exit};
@@ -10,11 +11,12 @@ use crate::printer::Printer;
 use crate::table::Table;
 use crate::units::size;
 use cairn::store::process::Memory;
-use cairn::train::config::{self, Config, Moment, launch};
+use cairn::train::config::{self, Config, Moment};
 use cairn::train::{Ending, Event};
 use layout::Layout;
 use metrics::Metrics;
 use progress::Progress;
+use ranks::Ranks;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -46,15 +48,21 @@ struct Summary {
 pub(crate) fn run(args: &Train, printer: &Printer) -> Result<Exit, Error> {
     let config = config::read(&args.config, &args.settings())?;
     let layout = Layout::of(&config)?;
-    layout.warn(printer);
     if args.dry_run {
+        layout.warn(printer);
         printer.report(&layout, || layout.text(printer.paint()))?;
         return Ok(Exit::Done);
     }
+    let ranks = Ranks::find()?;
+    if !ranks.has_first() {
+        ranks.launch(&config, &interrupts()?, &mut |_| ())?;
+        return Ok(Exit::Done);
+    }
+    layout.warn(printer);
     let stop = interrupts()?;
     let mut watcher = Watcher::new(&config, printer);
     let begun = Instant::now();
-    let ending = launch(&config, &stop, &mut |moment| watcher.hear(moment))?;
+    let ending = ranks.launch(&config, &stop, &mut |moment| watcher.hear(moment))?;
     let mut summary = watcher.summary;
     summary.ending = match ending {
         Ending::Finished => "finished",

@@ -27,6 +27,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       merge        Merge models into one, by a mergekit config
       tokenize     Turn text into a file of tokens to train on
       plan         Show what a save, a load or a move would do
+      sim          Show when each stage of a pipeline would work, and when it would wait
       recipe       Show what a recipe makes of the tensors of a checkpoint
       prune        Delete old steps of a run
       demo         Watch Cairn save, crash, recover and reshard on this machine

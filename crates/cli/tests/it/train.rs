@@ -1,5 +1,7 @@
 //! `cairn train` and `cairn generate` as processes: from one rank to many, interrupted, killed, resumed elsewhere.
 
+mod processes;
+
 use crate::fixture::{Place, check};
 use cairn::data::{TokenWriter, Width};
 use cairn::store::{Local, Store};
