@@ -15,9 +15,7 @@ use crate::open::{open, open_run, place};
 use crate::printer::Printer;
 use crate::units::{plural, ranks};
 use cairn::checkpoint::timeline::{Lane, StepTimelines};
-use cairn::checkpoint::{
-    Checkpoint, Error as CheckpointError, Place, all_steps, step_folder,
-};
+use cairn::checkpoint::{Checkpoint, Error as CheckpointError, Place, all_steps, step_folder};
 use cairn::store::Store;
 use std::collections::BTreeSet;
 use std::sync::Arc;

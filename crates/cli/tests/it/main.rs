@@ -14,7 +14,6 @@ mod ema;
 mod fixture;
 mod help;
 mod inspect;
-mod limits;
 mod mistakes;
 mod output;
 mod plan;
