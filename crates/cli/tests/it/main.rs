@@ -14,6 +14,7 @@ mod ema;
 mod fixture;
 mod help;
 mod inspect;
+mod limits;
 mod mistakes;
 mod output;
 mod plan;
