@@ -161,12 +161,13 @@ where
     fn with_simd<S: Simd>(self, _: S) {
         let firsts = (self.first..).step_by(LANES);
         for (first, target) in firsts.zip(self.target.chunks_mut(4 * LANES)) {
-            let words = self.stream.blocks(first);
-            for (lane, target) in target.chunks_mut(4).enumerate() {
-                let numbers = (self.numbers)(words.map(|lanes| lanes[lane]));
-                for (target, number) in target.iter_mut().zip(numbers) {
-                    (self.join)(target, number);
-                }
+            let [a, b, c, d] = self.stream.blocks(first);
+            let mut numbers = [[R::ZERO; 4]; LANES];
+            for (lane, numbers) in numbers.iter_mut().enumerate() {
+                *numbers = (self.numbers)([a[lane], b[lane], c[lane], d[lane]]);
+            }
+            for (target, &number) in target.iter_mut().zip(numbers.as_flattened()) {
+                (self.join)(target, number);
             }
         }
     }
