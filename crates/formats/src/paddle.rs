@@ -22,6 +22,7 @@ mod protobuf;
 pub mod unified;
 
 use crate::Error;
+use crate::hf;
 use crate::model::Model;
 use cairn_store::Store;
 
@@ -45,7 +46,15 @@ pub(crate) fn open_folder(store: &dyn Store, names: &[&str]) -> Option<Result<Mo
     };
     let model = names.iter().find(|name| **name == MODEL_FILE);
     let key = model.or_else(|| alone(".pdparams").or_else(|| alone(".pdiparams")))?;
-    open_file(store, key)
+    Some(open_file(store, key)?.and_then(|model| with_side_files(store, model)))
+}
+
+/// The model of a file that has a folder to itself, with the small files around it.
+fn with_side_files(store: &dyn Store, mut model: Model) -> Result<Model, Error> {
+    let mut assets = hf::assets(&store.list_files("")?);
+    assets.retain(|name| !model.assets.contains(name));
+    model.assets.extend(assets);
+    Ok(model)
 }
 
 /// Opens the file `key`, if its name is one that Paddle gives.

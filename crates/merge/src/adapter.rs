@@ -1,4 +1,4 @@
-//! A LoRA adapter in the layout of peft.
+//! A LoRA adapter in the layout of peft, or in that of Paddle.
 //!
 //! ```text
 //! adapter_config.json                                     r, lora_alpha, use_rslora, fan_in_fan_out …
@@ -6,6 +6,10 @@
 //! base_model.model.NAME.lora_B.weight           [out, r]
 //! base_model.model.NAME.lora_embedding_A    [r, tokens]   the same, transposed
 //! base_model.model.NAME.weight                            takes the place of NAME.weight
+//!
+//! lora_config.json                                        r, lora_alpha, rslora …
+//! NAME.lora_A                                    [in, r]  NAME.weight, which is [in, out], += A · B · scale
+//! NAME.lora_B                                   [r, out]
 //! ```
 
 use crate::Error;
@@ -17,6 +21,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 const CONFIG_FILE: &str = "adapter_config.json";
+const PADDLE_CONFIG_FILE: &str = "lora_config.json";
 const PREFIX: &str = "base_model.model.";
 
 #[derive(Debug, Deserialize)]
@@ -25,7 +30,7 @@ struct AdapterConfig {
     r: usize,
     #[serde(default)]
     lora_alpha: Option<f64>,
-    #[serde(default)]
+    #[serde(default, alias = "rslora")]
     use_rslora: bool,
     #[serde(default)]
     use_dora: bool,
@@ -40,6 +45,8 @@ pub(crate) struct Adapter {
     path: String,
     pub(crate) source: SharedSource,
     config: AdapterConfig,
+    /// Whether matrices lie as Paddle has them, with their input first.
+    is_paddle: bool,
     /// For the name of a weight, the names of its `A` and `B`, and whether it is an embedding.
     pairs: BTreeMap<String, Pair>,
     replacements: BTreeMap<String, String>,
@@ -65,18 +72,17 @@ impl Adapter {
             reason,
         };
         let assets = source.assets()?;
-        let config = assets.iter().find(|(name, _)| name == CONFIG_FILE);
-        let (_, config) = config.ok_or_else(|| fault(CONFIG_FILE, "is missing".into()))?;
+        let found = |file| assets.iter().find(|(name, _)| name == file);
+        let config = found(CONFIG_FILE).or_else(|| found(PADDLE_CONFIG_FILE));
+        let (file, config) = config.ok_or_else(|| fault(CONFIG_FILE, "is missing".into()))?;
         let config: AdapterConfig = serde_json::from_slice(config)
-            .map_err(|error| fault(CONFIG_FILE, format!("is no adapter config: {error}")))?;
+            .map_err(|error| fault(file, format!("is no adapter config: {error}")))?;
         if config.use_dora {
-            return Err(fault(
-                CONFIG_FILE,
-                "asks for DoRA, which is not supported".into(),
-            ));
+            return Err(fault(file, "asks for DoRA, which is not supported".into()));
         }
         let mut adapter = Self {
             path: path.to_string(),
+            is_paddle: file == PADDLE_CONFIG_FILE,
             config,
             pairs: BTreeMap::new(),
             replacements: BTreeMap::new(),
@@ -153,7 +159,7 @@ impl Adapter {
             rank: *rank,
             widths: (*input, *output),
             scale: self.scale(name, *rank),
-            is_transposed: pair.is_embedding || self.config.fan_in_fan_out,
+            is_transposed: self.is_paddle || pair.is_embedding || self.config.fan_in_fan_out,
         };
         if rank != b_rank || weight.shape != delta.shape() {
             let reason = format!(
@@ -194,13 +200,24 @@ impl Adapter {
         (alpha / divisor) as f32
     }
 
-    /// A whole tensor of the adapter.
+    /// A whole tensor of the adapter, laid out as peft has it.
     fn read(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>), Error> {
         let input = Input::open(&self.source, name)?;
         let shape = input.stored.shape.clone();
         let count = shape.iter().product();
         let mut values = vec![0.0; count];
         input.read::<Single>(0..count, &mut Vec::new(), &mut values)?;
-        Ok((shape, values))
+        Ok(match *shape.as_slice() {
+            [rows, columns] if self.is_paddle => {
+                (vec![columns, rows], transposed(&values, rows, columns))
+            }
+            _ => (shape, values),
+        })
     }
+}
+
+/// A matrix with its columns as rows.
+fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let column = |column| (0..rows).map(move |row| values[row * columns + column]);
+    (0..columns).flat_map(column).collect()
 }

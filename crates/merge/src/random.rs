@@ -40,14 +40,18 @@ impl Stream {
         let skipped = first % WORDS;
         let (head, rest) = numbers.split_at_mut(((WORDS - skipped) % WORDS).min(numbers.len()));
         let counter = first as u64 / WORDS as u64;
-        head.copy_from_slice(&self.blocks(counter)[skipped..][..head.len()]);
+        if !head.is_empty() {
+            head.copy_from_slice(&self.blocks(counter)[skipped..][..head.len()]);
+        }
         let counter = counter + u64::from(skipped > 0);
         let (whole, tail) = rest.as_chunks_mut::<NUMBERS>();
         let last = counter + (whole.len() * LANES) as u64;
         for (index, numbers) in whole.iter_mut().enumerate() {
             *numbers = self.blocks(counter + (index * LANES) as u64);
         }
-        tail.copy_from_slice(&self.blocks(last)[..tail.len()]);
+        if !tail.is_empty() {
+            tail.copy_from_slice(&self.blocks(last)[..tail.len()]);
+        }
     }
 
     /// The numbers of some blocks from `counter` on.

@@ -357,7 +357,9 @@ fn a_unified_checkpoint_has_the_names_of_a_layer_and_its_optimizer() {
 fn a_folder_with_one_file_of_parameters_is_that_file() {
     for key in ["model_state.pdparams", "other.pdparams"] {
         let store = store(&[(key, FILES[2].1), ("config.json", b"{}")]);
-        assert_eq!(open(&store).unwrap().tensors.len(), 6);
+        let model = open(&store).unwrap();
+        assert_eq!(model.tensors.len(), 6);
+        assert_eq!(model.assets, ["config.json"]);
     }
 }
 

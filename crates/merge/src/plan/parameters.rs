@@ -273,7 +273,10 @@ fn check_sum(lookup: &mut Lookup, weights: &[f64], normalize: bool) {
 fn paddle(lookup: &mut Lookup, name: &str, extras: &Extras, shape: &[usize]) -> Method {
     let others = lookup.others();
     let from_base = lookup.scope.base.is_some();
-    let weights = lookup.weights();
+    if name == "passthrough" {
+        // An adapter alone.
+        return Method::Pass { scale: None };
+    }
     if name == "slerp" {
         return Method::Combine(Combine {
             rule: Rule::Arc {
@@ -285,6 +288,7 @@ fn paddle(lookup: &mut Lookup, name: &str, extras: &Extras, shape: &[usize]) -> 
             lanes: Lanes::whole(shape.iter().product()),
         });
     }
+    let weights = lookup.weights();
     if name == "linear" && !from_base {
         check_sum(lookup, &weights, extras.normalize);
         let normalize = extras.normalize;

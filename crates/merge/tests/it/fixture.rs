@@ -1,5 +1,6 @@
 //! Small models in a temporary folder.
 
+use cairn_formats::paddle::pdparams;
 use cairn_formats::safetensors::{Entry, encode, read};
 use cairn_merge::{Config, Error, Merge, Options, WriteOptions};
 use cairn_store::{Local, Memory, Store};
@@ -125,6 +126,21 @@ pub(crate) fn safetensors(tensors: &Tensors) -> Vec<u8> {
         });
     }
     [encode(&entries, &[], 8).unwrap(), data].concat()
+}
+
+/// A file as `paddle.save` writes it.
+pub(crate) fn pdparams(tensors: &Tensors) -> Vec<u8> {
+    let described = tensors.iter();
+    let described =
+        described.map(|(name, (shape, _))| (name.as_str(), DType::F32, shape.as_slice()));
+    let frames = pdparams::frames(&described.collect::<Vec<_>>(), &BTreeMap::new()).unwrap();
+    let (last, frames) = frames.split_last().unwrap();
+    let mut file = Vec::new();
+    for (frame, (_, values)) in frames.iter().zip(tensors.values()) {
+        file.extend(frame);
+        file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    [file, last.clone()].concat()
 }
 
 /// Every tensor of `f32` in the data files of a folder.

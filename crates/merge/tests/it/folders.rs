@@ -1,6 +1,6 @@
 //! What a merged folder contains.
 
-use crate::fixture::{Place, files, fresh, json_file, loaded, tensors};
+use crate::fixture::{Place, Tensors, files, fresh, json_file, loaded, pdparams, tensors};
 use cairn_merge::Options;
 use cairn_store::{Memory, Store};
 use serde_json::json;
@@ -135,7 +135,7 @@ slices:
 fn an_adapter_is_added_to_its_model() {
     let place = Place::with_models(1);
     let name = "model.layers.0.mlp.up_proj.weight";
-    let mut adapter = crate::fixture::Tensors::new();
+    let mut adapter = Tensors::new();
     let prefix = "base_model.model.model.layers.0.mlp.up_proj";
     adapter.insert(
         format!("{prefix}.lora_A.weight"),
@@ -156,6 +156,65 @@ fn an_adapter_is_added_to_its_model() {
         assert!((value - expected).abs() < 1e-6);
     }
     assert_eq!(merged["model.norm.weight"], a["model.norm.weight"]);
+}
+
+#[test]
+fn files_of_paddle_are_merged_as_models_are() {
+    let place = Place::with_models(2);
+    for (name, seed) in [("pa", 1), ("pb", 2)] {
+        place.file(name, "model_state.pdparams", &pdparams(&tensors(seed, 2)));
+        place.file(name, "config.json", b"{\"model_type\": \"llama\"}");
+    }
+    for method in ["linear", "ties", "dare_linear", "della", "slerp"] {
+        let text = |names: [&str; 2]| {
+            let [a, b] = names.map(|name| format!("$/{name}"));
+            json!({
+                "model_path_list": [a, b], "weight_list": [1, 3], "merge_method": method,
+            })
+            .to_string()
+        };
+        let ours = place.merged(&text(["pa", "pb"]));
+        let expected = place.merged(&text(["a", "b"]));
+        assert_eq!(loaded(ours.as_ref()), loaded(expected.as_ref()), "{method}");
+        assert_eq!(
+            json_file(ours.as_ref(), "config.json")["model_type"],
+            "llama"
+        );
+    }
+}
+
+#[test]
+fn an_adapter_of_paddle_is_added_to_a_fused_weight() {
+    let place = Place::new();
+    let name = "llama.layers.0.self_attn.qkv_proj";
+    // Two inputs; two outputs for the queries, and one each for keys and values.
+    let weight = (vec![2, 4], vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let base = Tensors::from([(format!("{name}.weight"), weight)]);
+    place.file("base", "model_state.pdparams", &pdparams(&base));
+    place.file("base", "config.json", b"{}");
+    let adapter = Tensors::from([
+        (format!("{name}.lora_A"), (vec![2, 1], vec![1.0, 10.0])),
+        (
+            format!("{name}.lora_B"),
+            (vec![1, 4], vec![1.0, 2.0, 3.0, 4.0]),
+        ),
+    ]);
+    place.file("lora", "lora_model_state.pdparams", &pdparams(&adapter));
+    for (config, scale) in [
+        (json!({"r": 1, "lora_alpha": 3}), 3.0),
+        (json!({"r": 1, "lora_alpha": 2, "rslora": true}), 2.0),
+    ] {
+        place.file("lora", "lora_config.json", config.to_string().as_bytes());
+        let store = place.merged(r#"{"base_model_path": "$/base", "lora_model_path": "$/lora"}"#);
+        let merged = &loaded(store.as_ref())[&format!("{name}.weight")];
+        let change = [1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0];
+        let expected: Vec<f32> = change
+            .iter()
+            .enumerate()
+            .map(|(at, x)| at as f32 + scale * x)
+            .collect();
+        assert_eq!(merged, &(vec![2, 4], expected));
+    }
 }
 
 #[test]
