@@ -89,7 +89,8 @@ pub enum Step {
         block: Vec<usize>,
     },
     /// The scale of each block, in `F32`: the greatest magnitude in it, divided by the greatest finite value of `dtype`;
-    /// one for a block of zeros. The box begins at a block.
+    /// for `F4` the greatest power of two not above that magnitude, divided by four, as the Open Compute Project defines
+    /// its microscaling formats; one for a block of zeros. The box begins at a block.
     QuantScales {
         /// The type that the elements are quantised to.
         dtype: DType,

@@ -70,23 +70,42 @@ impl Blocks<'_> {
         });
     }
 
-    /// The scale of each block: its greatest magnitude as a part of `largest`, or one if all of it is zero.
-    pub(super) fn scales(&self, values: &[f32], largest: f32) -> Vec<f32> {
+    /// The scale of each block for elements of `dtype`, or one if all of it is zero.
+    pub(super) fn scales(&self, values: &[f32], dtype: DType) -> Vec<f32> {
         let counts = (0..self.extent.len()).map(|dim| self.met(dim).len());
         let mut scales = vec![0.0_f32; counts.product()];
         self.each(|range, block| {
             let magnitudes = values[range].iter().map(|value| value.abs());
             scales[block] = magnitudes.fold(scales[block], f32::max);
         });
+        let largest = largest(dtype);
         for scale in &mut scales {
-            *scale = if *scale == 0.0 { 1.0 } else { *scale / largest };
+            *scale = match *scale {
+                0.0 => 1.0,
+                magnitude if dtype == DType::F4 => microscale(magnitude),
+                magnitude => magnitude / largest,
+            };
         }
         scales
     }
 }
 
+/// The scale that microscaling gives FP4 elements of which the greatest has this magnitude: a power of two that brings its leading
+/// bit to that of 4, the greatest power of two among them.
+fn microscale(magnitude: f32) -> f32 {
+    /// The least scale, 2⁻¹²⁷, which `f32` has only without a leading bit.
+    const LEAST: u32 = 1 << 22;
+    /// Where the exponent lies.
+    const EXPONENT: u32 = 23;
+    let exponent = magnitude.to_bits() >> EXPONENT;
+    match exponent.saturating_sub(2) {
+        0 => f32::from_bits(LEAST),
+        exponent => f32::from_bits(exponent << EXPONENT),
+    }
+}
+
 /// The greatest finite value of a float type.
-pub(super) fn largest(dtype: DType) -> f32 {
+fn largest(dtype: DType) -> f32 {
     const ELEMENTS: usize = 4;
     let infinite = f32::INFINITY.to_le_bytes().repeat(ELEMENTS);
     let mut there = vec![0; dtype.bits() * ELEMENTS / 8];
@@ -136,7 +155,8 @@ mod tests {
             1.0, 2.0, 2.0, 2.0, 2.0, 3.0, 4.0, 4.0, 4.0, 4.0, 3.0, 4.0, 4.0, 4.0, 4.0,
         ];
         assert_eq!(values, expected);
-        assert_eq!(blocks.scales(&values, 2.0), [0.5, 1.0, 1.5, 2.0]);
+        let scales = [1.0, 2.0, 3.0, 4.0].map(|greatest: f32| greatest / 448.0);
+        assert_eq!(blocks.scales(&values, DType::F8E4M3), scales);
     }
 
     #[test]
@@ -146,8 +166,24 @@ mod tests {
             first: &[0],
             block: &[2],
         };
-        let scales = blocks.scales(&[0.0, -0.0, -6.0, 3.0], 3.0);
-        assert_eq!(scales, [1.0, 2.0]);
+        let values = [0.0, -0.0, -896.0, 3.0];
+        assert_eq!(blocks.scales(&values, DType::F8E4M3), [1.0, 2.0]);
+        assert_eq!(blocks.scales(&values, DType::F4), [1.0, 128.0]);
+    }
+
+    #[test]
+    fn a_microscale_is_a_power_of_two_that_a_byte_holds() {
+        for (magnitude, scale) in [
+            (4.0, 1.0),
+            (7.9, 1.0),
+            (8.0, 2.0),
+            (3.9, 0.5),
+            (f32::MAX, 2_f32.powi(125)),
+            (f32::MIN_POSITIVE, 2_f32.powi(-127)),
+            (f32::from_bits(1), 2_f32.powi(-127)),
+        ] {
+            assert_eq!(microscale(magnitude), scale, "{magnitude:e}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Works out some elements of an expression from the boxes of the source that they need.
 
-use super::blocks::{Blocks, bytes, floats, largest};
+use super::blocks::{Blocks, bytes, floats};
 use super::expression::Expression;
 use super::view::{reshaped, unpermuted};
 use super::{absolute, relative};
@@ -144,13 +144,13 @@ impl Evaluation<'_> {
                     first: &wide.offset,
                     block,
                 };
-                let scales = blocks.scales(&values, largest(*dtype));
+                let scales = blocks.scales(&values, *dtype);
                 blocks.divide(&mut values, &scales);
                 let quantised = self.cast(DType::F32, *dtype, &bytes(&values))?;
                 Ok((wide, quantised))
             }
             Step::QuantScales { dtype, block } => {
-                let scales = self.scales(before, region, block, largest(*dtype))?;
+                let scales = self.scales(before, region, block, *dtype)?;
                 Ok((region.clone(), scales))
             }
             // A cast from elements that are smaller than a byte; all else is done where it is met.
@@ -169,7 +169,7 @@ impl Evaluation<'_> {
         before: usize,
         region: &Region,
         block: &[usize],
-        largest: f32,
+        dtype: DType,
     ) -> Result<Vec<u8>, Error> {
         let shape = &self.of.stages[before].shape;
         let ends = (0..region.ndim()).map(|dim| (region.end(dim) * block[dim]).min(shape[dim]));
@@ -191,8 +191,8 @@ impl Evaluation<'_> {
             let (start, end) = (region.offset[dim], region.end(dim));
             let first = region.with_dim(dim, start, half);
             let second = region.with_dim(dim, start + half, end - start - half);
-            let mut scales = self.scales(before, &first, block, largest)?;
-            scales.extend(self.scales(before, &second, block, largest)?);
+            let mut scales = self.scales(before, &first, block, dtype)?;
+            scales.extend(self.scales(before, &second, block, dtype)?);
             return Ok(scales);
         }
         let values = self.floats(before, &behind)?;
@@ -201,7 +201,7 @@ impl Evaluation<'_> {
             first: &behind.offset,
             block,
         };
-        Ok(bytes(&blocks.scales(&values, largest)))
+        Ok(bytes(&blocks.scales(&values, dtype)))
     }
 
     /// A box of what the first `steps` give, as `f32`.

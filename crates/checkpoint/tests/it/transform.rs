@@ -5,7 +5,7 @@ use cairn_checkpoint::{
     Error, LoadOptions, LoadPlan, RewriteOptions, SharedSource, Source, Strictness, Transformed,
     Wanted, export_hf, recast,
 };
-use cairn_recipe::{Compiled, Operand, Piece, SourceBox, Step, Target};
+use cairn_recipe::{Compiled, Operand, Piece, Program, SourceBox, Step, Target, Tensor};
 use cairn_sharding::{Region, TensorSpec};
 use cairn_tensor::{DType, Overflow, cast, element_count, read_f64, row_major_strides};
 use proptest::prelude::*;
@@ -663,6 +663,53 @@ fn what_is_quantised_comes_back_within_half_a_step() {
             (found - f64::from(*value)).abs() <= step,
             "{value} became {found}"
         );
+    }
+}
+
+/// The nearest element of FP4 by looking at all of them; of two that are as near, the even one.
+fn nearest_fp4(value: f64) -> u8 {
+    let magnitudes = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let distance = |code: &u8| (magnitudes[usize::from(*code)] - value.abs()).abs();
+    let near = |a: &u8, b: &u8| {
+        distance(a)
+            .total_cmp(&distance(b))
+            .then((a % 2).cmp(&(b % 2)))
+    };
+    let code = (0..8).min_by(near).unwrap();
+    code | if value < 0.0 { 8 } else { 0 }
+}
+
+#[test]
+fn values_become_mxfp4_as_the_format_defines_it() {
+    let mut values = values(3 * 64);
+    // A block of zeros, a block of which nothing is below half of the greatest, and ties.
+    values[32..64].fill(0.0);
+    values[64..96].fill(-1.75);
+    values[96..99].copy_from_slice(&[7.0, 2.5, -3.5]);
+    let mut model = Model::new(specs(&[("t", "f32[3, 64]")]), 1);
+    model.whole.insert("t".into(), f32s(&values));
+    let store = memory();
+    model.save_ok(&store, 1);
+    let program = Program::parse("t -> b, s, quant=mxfp4").unwrap();
+    let sources = [("t".to_string(), Tensor::new(DType::F32, vec![3, 64]))];
+    let compiled = program.compile(&sources.into(), None).unwrap();
+    let made = Transformed::new(Arc::new(latest(&store)), &compiled).unwrap();
+    let (packed, scales) = (whole_of(&made, "b"), whole_of(&made, "s"));
+    for (block, values) in values.chunks(32).enumerate() {
+        let greatest = values
+            .iter()
+            .fold(0.0_f32, |greatest, value| greatest.max(value.abs()));
+        let exponent = match greatest {
+            0.0 => 0,
+            greatest => greatest.log2().floor() as i32 - 2,
+        };
+        assert_eq!(i32::from(scales[block]), exponent + 127, "block {block}");
+        let codes = values
+            .iter()
+            .map(|value| nearest_fp4(f64::from(*value) / 2_f64.powi(exponent)));
+        let codes: Vec<u8> = codes.collect();
+        let expected: Vec<u8> = codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect();
+        assert_eq!(packed[16 * block..][..16], expected, "block {block}");
     }
 }
 

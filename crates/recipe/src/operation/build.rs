@@ -309,9 +309,8 @@ impl Builder<'_> {
                     false => Ok(Scaled::Fp8 { block }),
                 }
             }
-            Setting::Text(text) if text == "mxfp4" && operation == "dequant" => Ok(Scaled::Mxfp4),
-            _ if operation == "dequant" => Err(attribute.bad("`fp8` or `mxfp4`")),
-            _ => Err(attribute.bad("`fp8`")),
+            Setting::Text(text) if text == "mxfp4" => Ok(Scaled::Mxfp4),
+            _ => Err(attribute.bad("`fp8` or `mxfp4`")),
         }
     }
 }

@@ -60,14 +60,7 @@ pub(crate) fn inverse(
         },
         Operation::Stack { dim } => Operation::Unstack { dim: *dim, count },
         Operation::Unstack { dim, .. } => Operation::Stack { dim: *dim },
-        Operation::Dequant(scaled @ super::Scaled::Fp8 { .. }) => Operation::Quant(scaled.clone()),
-        Operation::Dequant(_) => {
-            let reason = "values are not quantised to this format";
-            return Err(Problem::Irreversible {
-                operation: word,
-                reason,
-            });
-        }
+        Operation::Dequant(scaled) => Operation::Quant(scaled.clone()),
         Operation::Quant(scaled) => Operation::Dequant(scaled.clone()),
         Operation::Tie(_) => Operation::Untie,
         Operation::Untie => Operation::Tie(count),

@@ -7,6 +7,9 @@ use cairn_sharding::Region;
 use cairn_tensor::DType;
 use std::rc::Rc;
 
+/// Elements of MXFP4 that share a scale.
+const MXFP4_BLOCK: usize = 32;
+
 /// A tensor that an operation works on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Item {
@@ -55,9 +58,7 @@ pub(crate) fn run(operation: &Operation, items: &[Item], kind: Kind) -> Result<V
         Operation::Stack { dim } => vec![stack(&values, *dim)?],
         Operation::Unstack { dim, count } => unstack(one(&values)?, *dim, *count)?,
         Operation::Dequant(scaled) => vec![dequant(&values, scaled)?],
-        Operation::Quant(Scaled::Fp8 { block }) => {
-            one(&values)?.quant(DType::F8E4M3, block)?.to_vec()
-        }
+        Operation::Quant(scaled) => quant(one(&values)?, scaled)?,
         Operation::Tie(count) => vec![one(&values)?.clone(); *count],
         Operation::Untie => return Ok(items.iter().take(1).cloned().collect()),
         unary => return each(items, |value| self::unary(unary, value)),
@@ -318,6 +319,30 @@ fn dequant(values: &[&Value], scaled: &Scaled) -> Result<Value, Problem> {
             values.reshape(&whole)
         }
     }
+}
+
+fn quant(value: &Value, scaled: &Scaled) -> Result<Vec<Value>, Problem> {
+    let block = match scaled {
+        Scaled::Fp8 { block } => return Ok(value.quant(DType::F8E4M3, block)?.to_vec()),
+        Scaled::Mxfp4 => vec![MXFP4_BLOCK],
+    };
+    let blocks = match value.shape.split_last() {
+        Some((len, outer)) if len.is_multiple_of(MXFP4_BLOCK) => {
+            [outer, &[len / MXFP4_BLOCK]].concat()
+        }
+        _ => {
+            let shape = value.shape.clone();
+            return Err(Problem::Blocks { shape, block });
+        }
+    };
+    let block = [vec![1; blocks.len()], block].concat();
+    let apart = value.reshape(&[&blocks[..], &[MXFP4_BLOCK]].concat())?;
+    let [elements, scales] = apart.quant(DType::F4, &block)?;
+    let scales = scales.cast(DType::F8E8M0).reshape(&blocks)?;
+    Ok(vec![
+        elements.reinterpret(DType::U8)?,
+        scales.reinterpret(DType::U8)?,
+    ])
 }
 
 /// Heads of `head` elements along a dim: halves to pairs, or pairs to halves.

@@ -109,6 +109,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("a -> c, interleave=3", "shape", "interleave=3"),
     ("a -> c, d, unstack=0", "shape", "unstack=0"),
     ("a, half -> c, axis=0", "dtype", "axis=0"),
+    ("a -> c, d, quant=mxfp4", "shape", "quant=mxfp4"),
     ("a, b -> c, dequant=fp8", "dtype", "dequant=fp8"),
     (
         "a -> c, src_dtype=float16, dst_dtype=float32",

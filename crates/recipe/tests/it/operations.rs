@@ -220,6 +220,18 @@ fn quantised_elements_come_with_the_scales_of_their_blocks() {
 }
 
 #[test]
+fn values_quantised_to_mxfp4_are_packed_as_they_are_stored() {
+    let (compiled, _) = compile(
+        "t -> w_blocks, w_scales, quant=mxfp4",
+        &[("t", DType::Bf16, &[3, 64])],
+    );
+    for (name, shape) in [("w_blocks", &[3, 2, 16][..]), ("w_scales", &[3, 2])] {
+        let made = &compiled.targets[name];
+        assert_eq!((made.dtype, made.shape.as_slice()), (DType::U8, shape));
+    }
+}
+
+#[test]
 fn a_part_of_quantised_elements_is_that_part_of_the_whole() {
     let quant = "t -> w, s, quant=fp8, block=[2, 2]";
     let source = [("t", DType::Bf16, &[4, 6][..])];

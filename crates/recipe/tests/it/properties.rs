@@ -266,6 +266,7 @@ const ATTRIBUTES: &[&str] = &[
     "dequant=fp8",
     "dequant=mxfp4",
     "quant=fp8",
+    "quant=mxfp4",
     "block=[1, 2]",
     "block=[1, 1]",
     "block=[1]",

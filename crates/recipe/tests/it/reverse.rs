@@ -85,11 +85,13 @@ fn what_is_dropped_forwards_keeps_the_models_own_value_backwards() {
 fn dequantised_weights_are_quantised_and_ties_taken_from_the_first() {
     let sources = tensors(&[
         ("t", DType::Bf16, &[256, 128]),
+        ("m", DType::Bf16, &[3, 64]),
         ("head", DType::F32, &[1]),
         ("embed", DType::F32, &[1]),
     ]);
     let text = "
         w, w_scale_inv -> t, dequant=fp8, src_dtype=float32, dst_dtype=bfloat16
+        m_blocks, m_scales -> m, dequant=mxfp4, src_dtype=float32, dst_dtype=bfloat16
         e -> embed, head, tie=true";
     let compiled = Program::parse(text)
         .unwrap()
@@ -98,6 +100,8 @@ fn dequantised_weights_are_quantised_and_ties_taken_from_the_first() {
         .unwrap();
     assert_eq!(compiled.targets["w"].dtype, DType::F8E4M3);
     assert_eq!(compiled.targets["w_scale_inv"].shape, [2, 1]);
+    assert_eq!(compiled.targets["m_blocks"].shape, [3, 2, 16]);
+    assert_eq!(compiled.targets["m_scales"].shape, [3, 2]);
     let piece = &compiled.targets["e"].pieces.as_ref().unwrap()[0];
     assert_eq!(piece.source.as_ref().unwrap().name, "embed");
 }
