@@ -1,7 +1,7 @@
 //! Gradient descent with momentum as one pass over flat memory, computed in the order of `torch.optim.SGD`.
 
 use crate::Pool;
-use crate::elementwise::to_bf16;
+use crate::elementwise::narrow;
 use crate::pool::BLOCK;
 use crate::real::Real;
 
@@ -44,13 +44,7 @@ impl Sgd {
             self.block(gradient, master, buffer)
         });
         if let Some(rounded) = rounded {
-            assert_eq!(rounded.len(), gradient.len());
-            let tasks = rounded.chunks_mut(BLOCK).zip(master.chunks(BLOCK));
-            pool.each(tasks, |(rounded, master)| {
-                for (rounded, &master) in rounded.iter_mut().zip(master) {
-                    *rounded = to_bf16(master);
-                }
-            });
+            narrow(pool, master, rounded);
         }
     }
 
@@ -59,12 +53,11 @@ impl Sgd {
         let decay = f32::from_f64(self.weight_decay);
         let momentum = f32::from_f64(self.momentum);
         let rate = f32::from_f64(-self.learning_rate);
-        let ahead = if self.nesterov { momentum } else { 0.0 };
         for ((master, buffer), &gradient) in master.iter_mut().zip(buffer).zip(gradient) {
             let gradient = gradient * scale + decay * *master;
             *buffer = momentum * *buffer + gradient;
             let direction = if self.nesterov {
-                gradient + ahead * *buffer
+                gradient + momentum * *buffer
             } else {
                 *buffer
             };
