@@ -326,3 +326,33 @@ def test_a_read_only_disk_is_a_store_error(small_disk: Path) -> None:
         run.save(2, {"a": np.ones(9, np.uint8)}, blocking=True)
     assert_intact(small_disk / "run", 1)
     assert os.listdir(small_disk / "run") == ["step-00000001"]
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group whose processes may have 900 MiB together."""
+    first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    root, limit = (first, "memory.limit_in_bytes") if first.exists() else (second, "memory.max")
+    folder = root / f"cairn-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / limit).write_text(str(900 << 20))
+    except OSError as error:
+        pytest.skip(f"control groups cannot be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+def test_a_save_with_no_memory_left_for_its_image_goes_through_a_ring_and_says_so(tmp_path: Path, small_group: Path) -> None:
+    code, out, err = program(
+        tmp_path,
+        f"""
+        open("{small_group}/cgroup.procs", "w").write(str(os.getpid()))
+        huge = {{"a": np.full(400 << 20, 7, np.uint8)}}
+        report = run.save(1, huge).wait(progress=False)
+        print(report.capture, *report.notes)
+        """,
+    )
+    assert code == 0, err
+    assert "used as a ring" in out
+    assert (cairn.open(tmp_path)["a"][...] == 7).all()

@@ -29,6 +29,7 @@
     reason = "raw memory and the driver's functions are what this crate wraps"
 )]
 
+mod available;
 mod background;
 mod buffer;
 pub mod cuda;
@@ -42,6 +43,7 @@ mod slab;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use available::available_bytes;
 pub use background::yield_to_others;
 pub use buffer::Buffer;
 pub use device::{Device, DeviceCopy, Lane, Mark, Stream};

@@ -1,6 +1,7 @@
 //! Large allocations that buffers are cut from.
 
 use crate::Error;
+use crate::available::available_bytes;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use rustix::mm::Advice;
@@ -11,6 +12,9 @@ use std::thread;
 
 /// Slabs begin at multiples of this, so that the system can use its large pages: 2 MiB.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What a slab leaves to everybody else, so that the system need not end a process: 128 MiB.
+const LEFT_BYTES: u64 = 128 << 20;
 
 /// How the memory of a slab is prepared.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +41,7 @@ unsafe impl Sync for Slab {}
 /// Allocates `count` zeroed buffers of `len` bytes in one piece. The second value says why they are not pinned, if they should be and are not.
 ///
 /// # Errors
-/// [`Error::NoMemory`] if there is none.
+/// [`Error::NoMemory`] if there is none, or so little that touching it could end the process.
 pub fn slab(
     count: usize,
     len: usize,
@@ -48,6 +52,10 @@ pub fn slab(
     let layout = Layout::from_size_align(total, HUGE_PAGE_BYTES).map_err(|_| refused())?;
     if total == 0 {
         return Ok((Vec::new(), None));
+    }
+    // The system would promise it all the same.
+    if available_bytes().is_some_and(|bytes| (total as u64).saturating_add(LEFT_BYTES) > bytes) {
+        return Err(refused());
     }
     // SAFETY: the layout is not empty.
     let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
