@@ -79,7 +79,7 @@ impl Node {
     /// What kind of value it is, in words.
     pub(super) fn kind(&self) -> String {
         match &self.tree {
-            Tree::Text(text) => format!("`{text}`"),
+            Tree::Text(text) => format!("`\"{text}\"`"),
             Tree::Integer(number) => format!("`{number}`"),
             Tree::Float(number) => format!("`{number}`"),
             Tree::Boolean(value) => format!("`{value}`"),

@@ -65,7 +65,7 @@ impl Parser<'_> {
         let data = self.data(&root, length);
         let evaluation = self.evaluation(&root);
         let log = self.log(&root, &folder);
-        let model = model.inspect(|model| check(&root, &settings, &model.config));
+        check(&root, &settings, model.as_ref().map(|model| &model.config));
         root.finish();
         Some(Config {
             settings,
@@ -269,14 +269,22 @@ fn understood(root: &Reader<'_>, place: &Place, text: &str) -> Option<ModelConfi
     None
 }
 
-/// Says why the model cannot be trained on these ranks.
-fn check(root: &Reader<'_>, settings: &Settings, model: &ModelConfig) {
+/// Says why a model cannot be trained on these ranks, as far as it is known.
+fn check(root: &Reader<'_>, settings: &Settings, model: Option<&ModelConfig>) {
+    let mut settings = settings.clone();
+    let blocks = model.map(|model| model.num_hidden_layers + 2);
+    if blocks.is_none() {
+        settings.parallel.blocks = None;
+    }
     let mesh = &settings.parallel.mesh;
-    let blocks = model.num_hidden_layers + 2;
-    for problem in parallel::problems(settings, mesh.size(), blocks) {
+    for problem in parallel::problems(&settings, mesh.size(), blocks.unwrap_or(usize::MAX)) {
         root.problem(Problem::whole(problem.what).hint(problem.hint));
     }
-    for problem in model.parallel_problems(parallel::axis_size(mesh, "tp")) {
+    let tp = parallel::axis_size(mesh, "tp");
+    for problem in model
+        .into_iter()
+        .flat_map(|model| model.parallel_problems(tp))
+    {
         root.problem(Problem {
             place: Place::Whole,
             what: problem.what,
