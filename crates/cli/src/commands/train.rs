@@ -197,7 +197,7 @@ impl Summary {
         facts.fact(
             "checkpoints",
             format!(
-                "{} begun, training waited {stall:.0} ms for them",
+                "{} on the way, training waited {stall:.0} ms for them",
                 self.saves
             ),
         );

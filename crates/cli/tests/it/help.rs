@@ -30,7 +30,9 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       sim          Show when each stage of a pipeline would work, and when it would wait
       recipe       Show what a recipe makes of the tensors of a checkpoint
       prune        Delete old steps of a run
-      demo         Watch Cairn save, crash, recover and reshard on this machine
+      train        Train a model, from wherever its run is
+      generate     Go on with a text, as a model would
+      demo         Watch a model train, be killed, and go on elsewhere, on this machine
       completions  Print the completions of a shell
       help         Print this message or the help of the given subcommand(s)
 

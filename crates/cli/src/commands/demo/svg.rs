@@ -17,12 +17,12 @@ text{font:13px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#667080}
 .title{font-size:17px;font-weight:600;fill:#1b1f26}.y{text-anchor:end}.x{text-anchor:middle}
 path{fill:none;stroke-linejoin:round;stroke-linecap:round}
 .c0{stroke:#c9d3e3;stroke-width:9}.c1{stroke:#2f6fd0;stroke-width:2.5}
-.c2{stroke:#d1493f;stroke-width:2.5;stroke-dasharray:2 5}.c3{stroke:#d98a1f;stroke-width:2.5}
+.c2{stroke:#d98a1f;stroke-width:2.5}.c3{stroke:#d1493f;stroke-width:2.5;stroke-dasharray:1 6}
 .mark{stroke:#d1493f;stroke-width:1.5}.told{fill:#d1493f}
 @media(prefers-color-scheme:dark){
 .back{fill:#14171c}.grid{stroke:#2a303a}
 text{fill:#97a1b1}.title{fill:#e6e9ee}
-.c0{stroke:#39424f}.c1{stroke:#6ea4f2}.c2{stroke:#ef7a70}.c3{stroke:#eab04f}
+.c0{stroke:#39424f}.c1{stroke:#6ea4f2}.c2{stroke:#eab04f}.c3{stroke:#ef7a70}
 .mark{stroke:#ef7a70}.told{fill:#ef7a70}
 }
 ";

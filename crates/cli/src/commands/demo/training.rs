@@ -114,7 +114,7 @@ pub(super) fn play(folder: &str, steps: u64, printer: &Printer) -> Result<Outcom
     let lost = stage.train("killed", MESH_BEFORE, "training again", Some(fatal))?;
     let killed_after = lost.keys().last().copied().unwrap_or(0);
     printer.note(&format!("killed after step {killed_after}"));
-    let resumed = stage.train("killed", MESH_AFTER, "going on", None)?;
+    let resumed = stage.train("killed", MESH_AFTER, "resuming", None)?;
     let saves = saves(&format!("{folder}/killed"))?;
     let before = saves.iter().filter(|save| save.ranks == ranks(MESH_BEFORE));
     let resumed_from = before.map(|save| save.step).max().unwrap_or(0);
@@ -256,14 +256,8 @@ fn curves(undisturbed: &Losses, lost: &Losses, resumed: &Losses, from: u64) -> V
     vec![
         curve("undisturbed", Style::Dim, undisturbed, 0, end),
         curve("until it was killed", Style::Cyan, lost, 0, from),
+        curve("resumed on another mesh", Style::Yellow, resumed, from, end),
         curve("lost steps", Style::Red, lost, from, end),
-        curve(
-            "resumed on another mesh",
-            Style::Yellow,
-            resumed,
-            from + 1,
-            end,
-        ),
     ]
 }
 

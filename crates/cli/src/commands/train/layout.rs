@@ -107,8 +107,9 @@ impl Layout {
         let ranks = plural(self.ranks.len(), "rank");
         facts.fact("mesh", format!("{}: {ranks}", self.mesh));
         facts.fact("batch", self.batch_text());
-        let flops = self.step_flops / 1e9;
-        facts.fact("steps", format!("{}, {flops:.1} GFLOP each", self.steps));
+        #[expect(clippy::cast_possible_truncation, reason = "shown to three digits")]
+        let flops = count(self.step_flops as u64);
+        facts.fact("steps", format!("{}, {flops}FLOP each", self.steps));
         if self.bubble_share > 0.0 {
             let share = 100.0 * self.bubble_share;
             facts.fact(
