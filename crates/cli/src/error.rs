@@ -173,32 +173,15 @@ impl Error {
             Error::Checkpoint(CheckpointError::NothingUsable { .. }) => {
                 "`cairn ls` shows every step and what is wrong with it".into()
             }
-            Error::Checkpoint(error) => return error.hint(),
-            Error::Format(error) => return error.hint(),
-            Error::Merge(error) => return error.hint(),
-            Error::Plan(error) => return error.hint(),
-            #[cfg(feature = "mpi")]
-            Error::Mpi(error) => return error.hint(),
             #[cfg(not(feature = "mpi"))]
             Error::NoMpi { .. } => "build it with `--features mpi`, or start it without `mpirun`: ranks are threads then".into(),
             Error::Chunks { .. } => "use `--schedule interleaved`".into(),
             Error::NoTarget => "name it after the config".into(),
-            Error::Recipe(error) => return error.hint(),
-            Error::Library(error) => return error.hint(),
-            Error::Reshard(error) => return error.hint(),
-            Error::Sharding(error) => return error.hint(),
-            Error::Store(error)
-            | Error::Trace { source: error, .. }
-            | Error::Write { source: error, .. } => return error.hint(),
-            Error::Tensor(error) => return error.hint(),
             Error::Data(data::Error::File {
                 source: store::Error::AlreadyExists { .. },
                 ..
             }) => "delete it, or choose another name".into(),
-            Error::Data(error) => return error.hint(),
             Error::NoEos { .. } => "name the token that ends documents with `--eos`".into(),
-            Error::Train(error) => return error.hint(),
-            Error::Model(error) => return error.hint(),
             Error::EmptyPrompt => "give at least one token: most models have one that begins a text".into(),
             Error::NoModelConfig { .. } => {
                 "a folder of Hugging Face has a `config.json`, and so have steps that `cairn train` wrote".into()
@@ -241,8 +224,32 @@ impl Error {
             Error::NotConfirmed { .. } => {
                 "`--dry-run` shows what would go, `--yes` deletes it".into()
             }
-            _ => return None,
+            _ => return self.hint_of_library(),
         })
+    }
+
+    /// What the library says the reader can do next.
+    fn hint_of_library(&self) -> Option<String> {
+        match self {
+            Error::Checkpoint(error) => error.hint(),
+            Error::Format(error) => error.hint(),
+            Error::Merge(error) => error.hint(),
+            Error::Plan(error) => error.hint(),
+            #[cfg(feature = "mpi")]
+            Error::Mpi(error) => error.hint(),
+            Error::Recipe(error) => error.hint(),
+            Error::Library(error) => error.hint(),
+            Error::Reshard(error) => error.hint(),
+            Error::Sharding(error) => error.hint(),
+            Error::Store(error)
+            | Error::Trace { source: error, .. }
+            | Error::Write { source: error, .. } => error.hint(),
+            Error::Tensor(error) => error.hint(),
+            Error::Data(error) => error.hint(),
+            Error::Train(error) => error.hint(),
+            Error::Model(error) => error.hint(),
+            _ => None,
+        }
     }
 
     /// The exit code of a command that ends with this error.
@@ -290,10 +297,10 @@ fn exit_of_merge(error: &merge::Error) -> Exit {
 
 fn exit_of_data(error: &data::Error) -> Exit {
     match error {
-        data::Error::File { source, .. } => match source {
-            store::Error::AlreadyExists { .. } => Exit::Differs,
-            _ => Exit::Failed,
-        },
+        data::Error::File {
+            source: store::Error::AlreadyExists { .. },
+            ..
+        } => Exit::Differs,
         data::Error::Damaged { .. } | data::Error::Document { .. } => Exit::Damaged,
         _ => Exit::Failed,
     }

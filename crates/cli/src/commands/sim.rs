@@ -48,6 +48,9 @@ struct Act {
     end: f64,
 }
 
+/// The layers of each part of the model.
+type Split = Vec<Range<usize>>;
+
 pub(crate) fn run(args: &Sim, printer: &Printer) -> Result<Exit, Error> {
     let (order, schedule) = schedule(args)?;
     let (layers, costs) = costs(args, schedule.parts())?;
@@ -84,7 +87,7 @@ fn schedule(args: &Sim) -> Result<(Order, Schedule), Error> {
 }
 
 /// The layers of each part, if there are any, and what the parts cost.
-fn costs(args: &Sim, parts: usize) -> Result<(Option<Vec<Range<usize>>>, Costs), Error> {
+fn costs(args: &Sim, parts: usize) -> Result<(Option<Split>, Costs), Error> {
     let Some(layers) = args.layers else {
         let chunks = (parts / args.stages) as f64;
         let (forward, backward) = (args.forward / chunks, args.backward / chunks);
