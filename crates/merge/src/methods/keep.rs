@@ -173,12 +173,14 @@ fn select<A: Arithmetic>(
 ) -> Result<Vec<Option<Kept>>, Error> {
     let elements = operands.elements;
     let keys = |inputs: &[Vec<A::Real>], _: usize, task: usize, keys: &mut Vec<u64>| {
-        keys.clear();
+        keys.resize(inputs[0].len(), 0);
         vectorized(
             #[inline(always)]
             || {
-                let magnitudes = changes::<A>(inputs, operands.has_base, task);
-                keys.extend(magnitudes.map(|change| key::<A>(change.abs())));
+                let changes = changes::<A>(inputs, operands.has_base, task);
+                for (known, change) in keys.iter_mut().zip(changes) {
+                    *known = key::<A>(change.abs());
+                }
             },
         );
     };

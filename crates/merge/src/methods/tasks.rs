@@ -162,8 +162,7 @@ fn sum_factors<A: Arithmetic>(
                 sums.push(vectorized(
                     #[inline(always)]
                     || {
-                        values.clear();
-                        values.extend(changes::<A>(inputs, operands.has_base, task));
+                        write_changes::<A>(inputs, operands.has_base, task, values);
                         let before = magnitude::<A>(values);
                         kept.apply::<A>(first, values);
                         (before, magnitude::<A>(values))
@@ -214,6 +213,23 @@ pub(super) fn changes<'a, A: Arithmetic>(
         })
 }
 
+/// Writes what task number `task` changed, as [`changes`] gives it, in loops that are compiled for vectors.
+#[inline(always)]
+pub(super) fn write_changes<A: Arithmetic>(
+    inputs: &[impl AsRef<[A::Real]>],
+    has_base: bool,
+    task: usize,
+    values: &mut Vec<A::Real>,
+) {
+    values.clear();
+    values.extend_from_slice(inputs[task + usize::from(has_base)].as_ref());
+    if has_base {
+        for (value, base) in values.iter_mut().zip(inputs[0].as_ref()) {
+            *value = A::round(*value - *base);
+        }
+    }
+}
+
 /// Tasks with all that has to be known of the whole tensors.
 pub(super) struct Ready<A: Arithmetic> {
     has_base: bool,
@@ -236,8 +252,7 @@ impl<A: Arithmetic> Ready<A> {
     #[inline(always)]
     fn addend(&self, first: usize, inputs: &[&[A::Real]], task: usize, values: &mut Vec<A::Real>) {
         let part = &self.parts[task];
-        values.clear();
-        values.extend(changes::<A>(inputs, self.has_base, task));
+        write_changes::<A>(inputs, self.has_base, task, values);
         part.kept.apply::<A>(first, values);
         if let Some(factor) = part.factor {
             for value in &mut *values {

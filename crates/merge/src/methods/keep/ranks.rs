@@ -112,14 +112,15 @@ impl Rise {
                 let first = elements.start;
                 let inputs = block.load(operands, elements.clone())?;
                 numbers.resize(elements.len(), 0);
-                ranking.keys.clear();
+                ranking.keys.resize(elements.len(), 0);
                 vectorized(
                     #[inline(always)]
                     || {
                         stream.fill(first, numbers);
                         let changes = changes::<A>(inputs, operands.has_base, task);
-                        let keys = changes.map(|change| key::<A>(change.abs()));
-                        ranking.keys.extend(keys);
+                        for (known, change) in ranking.keys.iter_mut().zip(changes) {
+                            *known = key::<A>(change.abs());
+                        }
                     },
                 );
                 Ok(take(first, ranking.rank(self.lanes, A::KEY_BITS), numbers))
