@@ -6,13 +6,13 @@ use crate::args::Generate;
 use crate::error::{Error, Exit};
 use crate::open::open;
 use crate::printer::Printer;
-use cairn::checkpoint::SharedSource;
-use cairn::data::{Tokenizer, tokenizer};
+use cairn::data::{Bytes, HuggingFace, Tokenizer, tokenizer};
 use cairn::kernels::Pool;
 use cairn::model::{Generator, ModelConfig, Options, blocks};
 use cairn::train::weights;
 use sampling::Sampling;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
@@ -31,8 +31,9 @@ struct Report {
 
 pub(crate) fn run(args: &Generate, printer: &Printer) -> Result<Exit, Error> {
     let source = open(&args.path, printer)?.into_source();
-    let config = model_config(&source, &args.path)?;
-    let words = words(args, &source, &config)?;
+    let files: BTreeMap<String, Vec<u8>> = source.assets()?.into_iter().collect();
+    let config = model_config(&files, &args.path)?;
+    let words = words(args, &files, &config)?;
     let prompt = match (&args.prompt, &words) {
         (Some(text), Some(words)) => words.encode(text)?,
         _ => args.tokens.clone(),
@@ -63,30 +64,28 @@ pub(crate) fn run(args: &Generate, printer: &Printer) -> Result<Exit, Error> {
 }
 
 /// What the model is like, as the file beside its weights says.
-fn model_config(source: &SharedSource, path: &str) -> Result<ModelConfig, Error> {
-    let assets = source.assets()?;
-    let config = assets.into_iter().find(|(name, _)| name == "config.json");
-    let (_, bytes) = config.ok_or_else(|| Error::NoModelConfig { path: path.into() })?;
-    Ok(ModelConfig::from_json(&String::from_utf8_lossy(&bytes))?)
+fn model_config(files: &BTreeMap<String, Vec<u8>>, path: &str) -> Result<ModelConfig, Error> {
+    let bytes = files.get("config.json");
+    let bytes = bytes.ok_or_else(|| Error::NoModelConfig { path: path.into() })?;
+    Ok(ModelConfig::from_json(&String::from_utf8_lossy(bytes))?)
 }
 
-/// What text becomes tokens by; not needed for tokens alone.
+/// What text becomes tokens by: the tokenizer that is named, that of the model, or bytes; none is needed for tokens alone.
 fn words(
     args: &Generate,
-    source: &SharedSource,
+    files: &BTreeMap<String, Vec<u8>>,
     config: &ModelConfig,
 ) -> Result<Option<Box<dyn Tokenizer>>, Error> {
-    let has_file = |name: &str| {
-        let assets = source.assets().unwrap_or_default();
-        assets.iter().any(|(asset, _)| asset == name)
-    };
-    let name = match &args.tokenizer {
-        Some(name) => name.as_str(),
-        None if has_file("tokenizer.json") => args.path.as_str(),
-        None if config.vocab_size > 256 || args.prompt.is_some() => "bytes",
-        None => return Ok(None),
-    };
-    Ok(Some(tokenizer(name)?))
+    if let Some(name) = &args.tokenizer {
+        return Ok(Some(tokenizer(name)?));
+    }
+    if let Some(json) = files.get("tokenizer.json") {
+        let beside = files.get("tokenizer_config.json").map(Vec::as_slice);
+        let own = HuggingFace::from_bytes(&args.path, json, beside)?;
+        return Ok(Some(Box::new(own)));
+    }
+    let bytes = config.vocab_size > 256 || args.prompt.is_some();
+    Ok(bytes.then(|| Box::new(Bytes) as Box<dyn Tokenizer>))
 }
 
 /// Puts token after token.
