@@ -699,10 +699,11 @@ fn values_become_mxfp4_as_the_format_defines_it() {
         let greatest = values
             .iter()
             .fold(0.0_f32, |greatest, value| greatest.max(value.abs()));
-        let exponent = match greatest {
-            0.0 => 0,
-            greatest => greatest.log2().floor() as i32 - 2,
-        };
+        // The greatest power of two in the block; of zeros, four.
+        let power = (-120..120)
+            .rev()
+            .find(|power| 2_f32.powi(*power) <= greatest);
+        let exponent = power.unwrap_or(2) - 2;
         assert_eq!(i32::from(scales[block]), exponent + 127, "block {block}");
         let codes = values
             .iter()
