@@ -116,7 +116,10 @@ impl Printer {
         if !self.progress {
             return self.note(line);
         }
-        let shown: String = line.chars().take(self.columns().saturating_sub(1)).collect();
+        let shown: String = line
+            .chars()
+            .take(self.columns().saturating_sub(1))
+            .collect();
         to_stderr(&shown);
         match last {
             true => to_stderr("\n"),
@@ -231,5 +234,7 @@ fn to_stderr(text: &str) {
         false => "",
     };
     // With stderr gone there is nobody to tell.
-    let _ = io::stderr().lock().write_all(format!("{clear}{text}").as_bytes());
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{clear}{text}").as_bytes());
 }
