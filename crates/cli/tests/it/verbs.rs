@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// A line for every verb, in a place with the run `run`, the models `hf` and `plain`, and files for recipes and merges.
+/// A line for every verb, in a place with the runs `run` and `trained`, the models `hf` and `plain`, and files for recipes, merges and training.
 const LINES: &[&str] = &[
     "inspect run",
     "inspect run --map model.norm.weight",
@@ -21,12 +21,15 @@ const LINES: &[&str] = &[
     "ema run out --decay 0.5 --dry-run",
     "merge merge.yml merged --plan",
     "tokenize merge.yml out.tokens --tokenizer bytes",
+    "sim --stages 2 --micro-batches 4",
+    "train run.toml --dry-run",
+    "generate trained --tokens 1 --max-tokens 2",
     "plan save run --mesh tp=2",
     "plan load run --mesh tp=2",
     "plan reshard run --mesh tp=2 --to-mesh tp=1",
     "recipe explain r.recipe --sources run",
     "prune run --keep-last 1 --dry-run",
-    "demo --gb 0.001 --dir demo",
+    "demo --gb 0.001 --steps 20 --dir demo",
     "completions bash",
 ];
 
@@ -39,6 +42,10 @@ fn place() -> Place {
     fs::write(place.path("plain/config.json"), "{}").unwrap();
     let merge = "merge_method: linear\nmodels:\n  - model: plain\n    parameters: {weight: 1.0}\n";
     fs::write(place.path("merge.yml"), merge).unwrap();
+    place.write_config();
+    let trained = "train run.toml --quiet --set checkpoints.folder=\"trained\"";
+    let trained = place.output(&trained.split(' ').collect::<Vec<_>>());
+    assert!(trained.status.success());
     place
 }
 
@@ -81,6 +88,7 @@ fn every_verb_fails_with_one_json_document() {
         let args: Vec<&str> = line.split(' ').chain(["--json"]).collect();
         let args = match args[0] {
             "demo" => vec!["demo", "--gb", "none", "--json"],
+            "sim" => vec!["sim", "--stages", "none", "--json"],
             "completions" => vec!["completions", "none", "--json"],
             _ => args,
         };

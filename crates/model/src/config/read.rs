@@ -84,7 +84,8 @@ impl Fields {
             .fields
             .get("head_dim")
             .is_some_and(|value| !value.is_null());
-        if !said && !hidden_size.is_multiple_of(heads) {
+        // A width that is missing counts as one, and is told already.
+        if !said && hidden_size > 1 && !hidden_size.is_multiple_of(heads) {
             self.problem(
                 Problem::new(format!("a width (`hidden_size`) of {hidden_size} is not a multiple of {heads} heads (`num_attention_heads`)"))
                     .hint("give `head_dim`, or another `hidden_size`"),
@@ -110,7 +111,7 @@ impl Fields {
                 config.head_dim
             )));
         }
-        if !config.head_dim.is_multiple_of(2) {
+        if !config.head_dim.is_multiple_of(2) && config.hidden_size > 1 {
             self.problem(
                 Problem::new(format!(
                     "`head_dim` is {}, but rotary embeddings turn pairs",
