@@ -57,8 +57,11 @@ fn interleavings(workspace: &Workspace, name: Option<&str>, steps: &mut Steps) {
 
 /// The Python tests, driving the `cairn` binary built like the Rust tests, and the package installed as users have it.
 fn python_tests(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut Steps) {
-    let build = ["build", "--profile", "test", "--package", "cairn-cli"];
-    let built = steps.run("cargo build cairn", workspace.cargo(&build));
+    // With the features of the Rust tests, for whom it is built already.
+    let build = ["build", "--profile", "test", "--bin", "cairn"];
+    let mut build = workspace.cargo(&build);
+    build.args(["--workspace", "--features", "testing"]);
+    let built = steps.run("cargo build cairn", build);
     let installed = steps.attempt("wheel", || package::install(workspace, python));
     if !built || !installed {
         return;
