@@ -348,7 +348,7 @@ def test_a_save_with_no_memory_left_for_its_image_goes_through_a_ring_and_says_s
         tmp_path,
         f"""
         open("{small_group}/cgroup.procs", "w").write(str(os.getpid()))
-        huge = {{"a": np.full(400 << 20, 7, np.uint8)}}
+        huge = {{"a": np.full(700 << 20, 7, np.uint8)}}
         report = run.save(1, huge).wait(progress=False)
         print(report.capture, *report.notes)
         """,
