@@ -3,6 +3,7 @@
 use crate::{Communicator, Error};
 use cairn_tensor::{DType, ReduceOp};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
@@ -10,11 +11,15 @@ use std::thread::{self, JoinHandle};
 ///
 /// Every rank gives it the same calls in the same order, as with any group, but they do not mix with those that the ranks make
 /// themselves.
+///
+/// Whoever drops it before all its calls are through leaves others waiting, so that ends the group.
 #[derive(Debug)]
 pub struct Background {
     work: Option<Sender<Work>>,
     group: Arc<dyn Communicator>,
     thread: Option<JoinHandle<()>>,
+    /// Calls that are not through.
+    open: Arc<AtomicUsize>,
 }
 
 type Work = Box<dyn FnOnce(&dyn Communicator) + Send>;
@@ -43,6 +48,7 @@ impl Background {
             work: Some(work),
             group: own,
             thread: Some(thread),
+            open: Arc::default(),
         })
     }
 
@@ -52,11 +58,14 @@ impl Background {
         call: impl FnOnce(&dyn Communicator) -> Result<R, Error> + Send + 'static,
     ) -> Pending<R> {
         let (done, outcome) = channel();
+        let open = self.open.clone();
+        open.fetch_add(1, Ordering::Relaxed);
         let work: Work = Box::new(move |group| {
             let answer = call(group);
             if let Err(error) = &answer {
                 group.end(&format!("a call in the background failed: {error}"));
             }
+            open.fetch_sub(1, Ordering::Relaxed);
             // Nobody may wait for it.
             let _ = done.send(answer);
         });
@@ -120,9 +129,11 @@ impl<R> Pending<R> {
 impl Drop for Background {
     fn drop(&mut self) {
         drop(self.work.take());
-        if thread::panicking() {
-            // The others may never make the calls that are still to be made here.
-            self.group.end("a rank panicked");
+        if self.open.load(Ordering::Relaxed) > 0 {
+            // The others may wait for this rank, and never make the calls that are still to be made here.
+            let rank = self.group.world_ranks()[self.group.rank()];
+            let reason = format!("rank {rank} left before its calls were through");
+            self.group.end(&reason);
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

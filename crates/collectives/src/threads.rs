@@ -6,6 +6,7 @@ mod mail;
 use crate::Communicator;
 use group::{Group, Member};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,17 +31,17 @@ impl Default for Options {
 /// Runs `body` once for each of `size` ranks, each on a thread, and returns what they return, in order.
 ///
 /// # Errors
-/// The error of the rank that failed first. Calls of the others end with it.
+/// The error of the rank that ended the group. Calls of the others end with it.
 ///
 /// # Panics
-/// As the rank that panics first.
+/// As that rank, if it panics.
 pub fn run<R: Send, E: Send + Display>(
     size: usize,
     options: Options,
     body: impl Fn(Arc<dyn Communicator>) -> Result<R, E> + Sync,
 ) -> Result<Vec<R>, E> {
     let world = Group::world(size, options.timeout);
-    let first: Mutex<Option<Failure<E>>> = Mutex::default();
+    let failures: Mutex<BTreeMap<usize, Failure<E>>> = Mutex::default();
     let rank = |rank: usize| {
         let member: Arc<dyn Communicator> = Arc::new(Member::new(world.clone(), rank));
         let (reason, failure) = match catch_unwind(AssertUnwindSafe(|| body(member.clone()))) {
@@ -54,9 +55,9 @@ pub fn run<R: Send, E: Send + Display>(
                 Failure::Panic(panic),
             ),
         };
-        let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert(failure);
-        drop(first);
+        let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.insert(rank, failure);
+        drop(failures);
         member.end(&reason);
         None
     };
@@ -68,7 +69,11 @@ pub fn run<R: Send, E: Send + Display>(
         let joined = ranks.into_iter().map(thread::ScopedJoinHandle::join);
         joined.map(|answer| answer.unwrap_or_default()).collect()
     });
-    match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    let failures = failures.into_inner();
+    let mut failures = failures.unwrap_or_else(PoisonError::into_inner);
+    // What the others say follows from what that one did.
+    let cause = world.ended_by().and_then(|rank| failures.remove(&rank));
+    match cause.or_else(|| failures.into_values().next()) {
         None => Ok(answers.into_iter().flatten().collect()),
         Some(Failure::Error(error)) => Err(error),
         Some(Failure::Panic(panic)) => resume_unwind(panic),

@@ -33,7 +33,8 @@ struct Fate(Mutex<Fated>);
 
 #[derive(Debug, Default)]
 struct Fated {
-    reason: Option<String>,
+    /// The rank of the world that ended it first, and why.
+    end: Option<(usize, String)>,
     groups: Vec<Weak<Group>>,
 }
 
@@ -63,7 +64,7 @@ impl Group {
         let mut fated = lock(&group.fate.0);
         fated.groups.retain(|other| other.strong_count() > 0);
         fated.groups.push(Arc::downgrade(&group));
-        if let Some(reason) = &fated.reason {
+        if let Some((_, reason)) = &fated.end {
             group.close(reason);
         }
         drop(fated);
@@ -75,12 +76,16 @@ impl Group {
         self.mail.close(reason);
     }
 
-    fn end(&self, reason: &str) {
+    /// The rank of the world that ended everything, if any has.
+    pub(super) fn ended_by(&self) -> Option<usize> {
+        lock(&self.fate.0).end.as_ref().map(|(rank, _)| *rank)
+    }
+
+    /// Ends all groups of the world, because this rank of the group says so.
+    fn end(&self, rank: usize, reason: &str) {
         let mut fated = lock(&self.fate.0);
-        let reason = fated
-            .reason
-            .get_or_insert_with(|| reason.to_string())
-            .clone();
+        let end = || (self.world_ranks[rank], reason.to_string());
+        let (_, reason) = fated.end.get_or_insert_with(end).clone();
         let groups = fated.groups.clone();
         drop(fated);
         for group in groups.iter().filter_map(Weak::upgrade) {
@@ -92,8 +97,8 @@ impl Group {
         ranks.iter().map(|rank| self.world_ranks[*rank]).collect()
     }
 
-    /// The error of a visit that came to nothing; it is everybody's.
-    fn missed(&self, call: Call, missed: Missed<Call>) -> Error {
+    /// The error of a visit of `rank` that came to nothing; it is everybody's.
+    fn missed(&self, rank: usize, call: Call, missed: Missed<Call>) -> Error {
         let error = match missed {
             Missed::Closed(reason) => return ended(&reason),
             Missed::Absent(ranks) => Error::Absent {
@@ -114,7 +119,7 @@ impl Group {
                 }
             }
         };
-        self.end(&error.to_string());
+        self.end(rank, &error.to_string());
         error
     }
 }
@@ -138,7 +143,7 @@ impl Member {
             meeting, timeout, ..
         } = self.group.as_ref();
         let visit = meeting.visit(self.rank, call, bytes, *timeout, read);
-        visit.map_err(|missed| self.group.missed(call, missed))
+        visit.map_err(|missed| self.group.missed(self.rank, call, missed))
     }
 
     fn check(&self, rank: usize) -> Result<(), Error> {
@@ -163,7 +168,9 @@ impl Member {
     fn lost(&self, call: Call, other: usize, lost: Lost) -> Error {
         match lost {
             Lost::Closed(reason) => ended(&reason),
-            Lost::Late => self.group.missed(call, Missed::Absent(vec![other])),
+            Lost::Late => self
+                .group
+                .missed(self.rank, call, Missed::Absent(vec![other])),
         }
     }
 }
@@ -320,7 +327,7 @@ impl Communicator for Member {
     }
 
     fn end(&self, reason: &str) {
-        self.group.end(reason);
+        self.group.end(self.rank, reason);
     }
 }
 

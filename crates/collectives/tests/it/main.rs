@@ -116,6 +116,31 @@ fn a_call_that_fails_in_the_background_is_told_to_who_waits() {
 }
 
 #[test]
+fn a_rank_that_leaves_its_calls_behind_ends_the_others_and_its_own_reason_is_told() {
+    for panics in [false, true] {
+        let begun = Instant::now();
+        let left = std::panic::catch_unwind(|| {
+            threads::run(3, options(LONG), |group| {
+                let background =
+                    Background::new(group.as_ref()).map_err(|error| error.to_string())?;
+                if group.rank() == 1 {
+                    // Nobody else makes this call.
+                    let _never = background.all_reduce(DType::F32, ReduceOp::Sum, vec![0; 4]);
+                    assert!(!panics, "the rank was told to");
+                    return Err("the disk is full".to_string());
+                }
+                group.barrier().map_err(|error| error.to_string())
+            })
+        });
+        match left {
+            Ok(left) => assert_eq!(left, Err("the disk is full".to_string())),
+            Err(panic) => assert_eq!(panic.downcast_ref::<&str>(), Some(&"the rank was told to")),
+        }
+        assert!(begun.elapsed() < LONG);
+    }
+}
+
+#[test]
 fn a_world_of_none_is_nothing() {
     let none = threads::run(0, options(LONG), |_| Ok::<_, Error>(()));
     assert_eq!(none.unwrap(), []);

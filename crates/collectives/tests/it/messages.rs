@@ -67,8 +67,9 @@ fn messages_of_different_calls_show_both() {
 #[test]
 fn the_end_reaches_calls_of_every_group() {
     let answers = run(4, LONG, |group| {
-        let half = group.split((group.rank() / 2) as u64, 0).unwrap();
-        half.barrier().unwrap();
+        // The end may overtake the last letters of these calls.
+        let half = group.split((group.rank() / 2) as u64, 0)?;
+        half.barrier()?;
         if group.rank() == 3 {
             group.end("the disk is full");
             return group.send(0, 0, &[1]);

@@ -222,6 +222,7 @@ impl Block<f32> for Guess {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
     Panics,
+    Fails,
     Sleeps(Duration),
     GivesNaN,
 }
@@ -251,6 +252,12 @@ impl Block<f32> for Faulty {
         if self.steps.contains(&pass.step) {
             match self.fault {
                 Fault::Panics => panic!("the block was told to"),
+                Fault::Fails => {
+                    return Err(Error::Token {
+                        token: 99,
+                        vocab_size: 5,
+                    });
+                }
                 Fault::Sleeps(time) => std::thread::sleep(time),
                 Fault::GivesNaN => output.fill(f32::NAN),
             }
