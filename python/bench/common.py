@@ -5,6 +5,7 @@ Every script is called as `script.py DIRECTORY GIGABYTES RANKS` and prints one J
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -83,6 +84,27 @@ def seconds(work):
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+def peak_bytes(process):
+    """The most memory a running process has had; 0 if it is gone. What `wait` tells would count this one's, too."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+
+
+def run(commands):
+    """The seconds of processes, one after another, and the largest peak memory, in bytes."""
+    start, peak = time.perf_counter(), 0
+    for command in commands:
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            peak = max(peak, peak_bytes(process))
+            time.sleep(0.01)
+        assert process.returncode == 0, command
+    return time.perf_counter() - start, peak
 
 
 def report(system, phase, direction, size_bytes, timings):

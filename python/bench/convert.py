@@ -8,15 +8,13 @@ as one with experts has them, is measured beside reading the same headers with s
 import json
 import os
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from common import HIDDEN, LAYER, REPEATS, VOCABULARY, arguments, drop_cache, fill, report
+from common import HIDDEN, LAYER, REPEATS, VOCABULARY, arguments, drop_cache, fill, report, run
 
 SHARD_BYTES = 1_000_000_000
 
@@ -85,27 +83,6 @@ def write_model(folder, size_bytes):
         filled += tensor.nbytes
     save_file(shard, folder / f"part-{number:03}.safetensors", metadata={"format": "pt"})
     return sum(file.stat().st_size for file in folder.iterdir())
-
-
-def peak_bytes(process):
-    """The most memory a running process has had; 0 if it is gone. What `wait` tells would count this one's, too."""
-    try:
-        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
-
-
-def run(commands):
-    """The seconds of processes, one after another, and the largest peak memory, in bytes."""
-    start, peak = time.perf_counter(), 0
-    for command in commands:
-        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
-        while process.poll() is None:
-            peak = max(peak, peak_bytes(process))
-            time.sleep(0.01)
-        assert process.returncode == 0, command
-    return time.perf_counter() - start, peak
 
 
 def measure(source, target, size_bytes, phases):

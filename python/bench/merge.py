@@ -6,14 +6,12 @@ The models are bfloat16 Llamas of GIGABYTES / 4 each, with a base of the same si
 import json
 import os
 import shutil
-import subprocess
 import sys
-import time
 
 import torch
 from safetensors.torch import save_file
 
-from common import HIDDEN, INTERMEDIATE, KEY_VALUE, LAYER, REPEATS, VOCABULARY, arguments, report
+from common import HIDDEN, INTERMEDIATE, KEY_VALUE, LAYER, REPEATS, VOCABULARY, arguments, report, run
 
 MODELS = "abc"
 METHODS = {"linear": {}, "ties": {"density": 0.5}, "dare_linear": {"density": 0.5}}
@@ -62,15 +60,6 @@ def config_text(directory, method, parameters):
     return json.dumps(config)
 
 
-def run(command):
-    """The seconds and the peak memory, in bytes, of a process."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    assert status == 0, command
-    return time.perf_counter() - start, usage.ru_maxrss * 1024
-
-
 def main():
     directory, size_bytes, _ = arguments()
     directory = directory / "merge"
@@ -92,7 +81,7 @@ def main():
             timings, memory = [], 0
             for _ in range(REPEATS):
                 shutil.rmtree(out, ignore_errors=True)
-                elapsed, peak = run([str(part) for part in command])
+                elapsed, peak = run([command])
                 timings.append(elapsed)
                 memory = max(memory, peak)
             report(system, f"merge, {method}", None, total, timings)
