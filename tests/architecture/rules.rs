@@ -28,6 +28,7 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
     ("cairn-recipe", Through(&["cairn-sharding"])),
     ("cairn-store", Through(&[])),
     ("cairn-device", Through(&[])),
+    ("cairn-random", Through(&[])),
     ("cairn-formats", Through(&["cairn-sharding", "cairn-store"])),
     (
         "cairn-checkpoint",
@@ -38,19 +39,22 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
             "cairn-device",
         ]),
     ),
-    ("cairn-merge", Through(&["cairn-checkpoint"])),
+    (
+        "cairn-merge",
+        Through(&["cairn-checkpoint", "cairn-random"]),
+    ),
     (
         "cairn-collectives",
         Through(&["cairn-reshard", "cairn-device"]),
     ),
     ("cairn-mpi", Through(&["cairn-collectives"])),
-    ("cairn-kernels", Through(&[])),
+    ("cairn-kernels", Through(&["cairn-random"])),
     (
         "cairn-arena",
         Through(&["cairn-checkpoint", "cairn-collectives", "cairn-kernels"]),
     ),
     ("cairn-model", Through(&["cairn-arena"])),
-    ("cairn-data", Through(&["cairn-store"])),
+    ("cairn-data", Through(&["cairn-store", "cairn-random"])),
     ("cairn-plan", Through(&["cairn-sharding"])),
     (
         "cairn-train",

@@ -4,7 +4,7 @@
 
 use crate::{Init, Slot};
 use cairn_kernels::elementwise::scale;
-use cairn_kernels::philox::Stream;
+use cairn_kernels::random::Stream;
 use cairn_kernels::{Pool, Real};
 use cairn_sharding::Region;
 use std::ops::Range;

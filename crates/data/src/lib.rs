@@ -38,7 +38,6 @@ mod megatron;
 mod mixture;
 mod order;
 mod packing;
-mod philox;
 mod prefetch;
 mod sample;
 mod samples;

@@ -1,7 +1,7 @@
 //! Samples of a run by their position, from one source or several.
 
-use crate::philox::philox;
 use crate::{Error, Mixture, Order, Sample, Samples, State};
+use cairn_random::{halves, philox};
 use std::ops::Range;
 
 /// The position that no run reaches.
@@ -172,7 +172,7 @@ impl Loader {
 
 /// The seed of one of several sources.
 fn seed_of(seed: u64, source: u32) -> u64 {
-    let [low, high, _, _] = philox(seed, [source, PURPOSE, 0, 0]);
+    let [low, high, _, _] = philox(halves(seed), [source, PURPOSE, 0, 0]);
     u64::from(high) << 32 | u64::from(low)
 }
 

@@ -1,7 +1,7 @@
 //! Which sample comes when: a permutation for each epoch that is computed, not stored.
 
 use crate::Error;
-use crate::philox::{halves, philox};
+use cairn_random::{halves, philox};
 
 /// The most samples that can be put in an order.
 pub const MAX_SAMPLES: u64 = 1 << 63;
@@ -75,7 +75,7 @@ impl Order {
         let mut right = halves(number)[0] & mask;
         for round in 0..ROUNDS {
             let counter = [right, PURPOSE | round, epoch_low, epoch_high];
-            let mixed = left ^ (philox(seed, counter)[0] & mask);
+            let mixed = left ^ (philox(halves(seed), counter)[0] & mask);
             (left, right) = (right, mixed);
         }
         u64::from(left) << self.half_bits | u64::from(right)

@@ -13,7 +13,7 @@ use cairn_kernels::embedding::Embedding;
 use cairn_kernels::gemm::Write;
 use cairn_kernels::linear::Linear;
 use cairn_kernels::norm::RmsNorm;
-use cairn_kernels::philox::Stream;
+use cairn_kernels::random::Stream;
 use cairn_kernels::rotary::{Rotary, Scaling};
 use cairn_kernels::{Pool, elementwise, swiglu};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Dropout: elements set to zero at random, the others made larger, so that the expectation stays.
 
-use crate::philox::Stream;
+use crate::random::Stream;
 use crate::{Pool, Real};
 
 /// Which elements are dropped: those whose number in the stream is below the rate.

@@ -11,7 +11,7 @@
 //! | gate and activate | [`swiglu`], [`gelu`], [`softmax`] |
 //! | read and write rows by index | [`embedding`], [`indexing`] |
 //! | measure predictions | [`cross_entropy`] |
-//! | draw random numbers, drop elements | [`philox`], [`dropout`] |
+//! | draw random numbers, drop elements | [`random`], [`dropout`] |
 //! | combine flat memory, change its type | [`elementwise`] |
 //! | step | [`adamw`], [`sgd`] |
 //!
@@ -32,8 +32,8 @@ pub mod gemm;
 pub mod indexing;
 pub mod linear;
 pub mod norm;
-pub mod philox;
 mod pool;
+pub mod random;
 mod real;
 mod reduce;
 pub mod rotary;

@@ -10,7 +10,7 @@ use crate::error::{Error, Exit};
 use crate::printer::Printer;
 use crate::table::Table;
 use crate::units::size;
-use cairn::store::process::Memory;
+use cairn::device::system::Memory;
 use cairn::train::config::{self, Config, Moment};
 use cairn::train::{Ending, Event};
 use layout::Layout;

@@ -1,6 +1,6 @@
 //! Random inputs, finite differences, and the comparison of thread counts.
 
-use cairn_kernels::philox::Stream;
+use cairn_kernels::random::Stream;
 use cairn_kernels::{Pool, Real};
 
 /// Normal numbers; other seeds give others.

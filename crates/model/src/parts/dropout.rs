@@ -1,7 +1,7 @@
 //! Dropout of rows, the same on every layout.
 
 use crate::block::Pass;
-use cairn_kernels::philox::Stream;
+use cairn_kernels::random::Stream;
 use cairn_kernels::{Real, dropout as kernel};
 
 /// What the random numbers are for: those of dropout never meet those of first weights or the order of data.

@@ -1,7 +1,7 @@
 //! Text to train on: stories that a small grammar tells.
 
 use cairn::data::{Bytes, TokenWriter, Tokenizer, Width};
-use cairn::kernels::philox::Stream;
+use cairn::kernels::random::Stream;
 use cairn::store::{Local, Store};
 
 use crate::error::Error;

@@ -1,6 +1,6 @@
 //! Which token comes next.
 
-use cairn::kernels::philox::Stream;
+use cairn::kernels::random::Stream;
 
 /// How a token is chosen by its logits.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,7 +2,7 @@
 
 use crate::printer::Printer;
 use crate::units::size;
-use cairn::store::process::Memory;
+use cairn::device::system::Memory;
 use cairn::train::StepReport;
 use cairn::train::config::{Config, peak_flops, step_flops};
 use std::time::Duration;

@@ -1,49 +1,15 @@
-//! Random numbers by place: Philox4x32-10, a function from a key and a counter to 128 bits.
+//! Random numbers by place.
 //!
 //! A [`Stream`] is named by a seed and numbers such as purpose, step, sample and layer. The number at each place of a stream depends on the name
 //! and the place only, never on what was drawn before, so no layout, thread count or restart changes it.
 
 use crate::pool::BLOCK;
 use crate::{Pool, Real};
+use cairn_random::{blocks, halves, philox};
 use pulp::{Arch, Simd, WithSimd};
-
-const ROUNDS: usize = 10;
-const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// How many blocks are computed at once.
 const LANES: usize = 8;
-
-/// The 128 bits of a counter under a key.
-#[inline(always)]
-pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    philox_lanes(counter.map(|word| [word]), key).map(|[word]| word)
-}
-
-/// The same of several counters, first words first, in loops that become vectors.
-#[inline(always)]
-fn philox_lanes<const N: usize>(mut x: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
-    let [a, b, c, d] = &mut x;
-    for _ in 0..ROUNDS {
-        for lane in 0..N {
-            let [high, low] = halves(u64::from(MULTIPLIERS[0]) * u64::from(a[lane]));
-            let [other_high, other_low] = halves(u64::from(MULTIPLIERS[1]) * u64::from(c[lane]));
-            a[lane] = other_high ^ b[lane] ^ key[0];
-            b[lane] = other_low;
-            c[lane] = high ^ d[lane] ^ key[1];
-            d[lane] = low;
-        }
-        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
-    }
-    x
-}
-
-/// The upper and the lower 32 bits.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the bits are taken apart")]
-fn halves(value: u64) -> [u32; 2] {
-    [(value >> 32) as u32, value as u32]
-}
 
 /// An endless row of random words, four to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +21,8 @@ pub struct Stream {
 impl Stream {
     /// The stream of a seed.
     pub fn new(seed: u64) -> Self {
-        let [high, low] = halves(seed);
         Self {
-            key: [low, high],
+            key: halves(seed),
             high: [0, 0],
         }
     }
@@ -66,8 +31,8 @@ impl Stream {
     #[must_use]
     pub fn with(self, number: u64) -> Self {
         // The counters of this stream's own numbers differ in the upper half.
-        let [high, low] = halves(number);
-        let [a, b, c, d] = philox([low, high, !self.high[0], !self.high[1]], self.key);
+        let [low, high] = halves(number);
+        let [a, b, c, d] = philox(self.key, [low, high, !self.high[0], !self.high[1]]);
         Self {
             key: [a, b],
             high: [c, d],
@@ -77,8 +42,8 @@ impl Stream {
     /// The words at places `4·index` to `4·index + 3`.
     #[inline(always)]
     pub fn block(self, index: u64) -> [u32; 4] {
-        let [high, low] = halves(index);
-        philox([low, high, self.high[0], self.high[1]], self.key)
+        let [low, high] = halves(index);
+        philox(self.key, [low, high, self.high[0], self.high[1]])
     }
 
     /// Writes the numbers at places `first` and on, equally likely in `[0, 1)`, multiples of 2⁻²⁴.
@@ -125,20 +90,6 @@ impl Stream {
             });
         });
     }
-
-    /// The words of the blocks from `first` on, first words first.
-    #[inline(always)]
-    fn blocks(self, first: u64) -> [[u32; LANES]; 4] {
-        let mut counters = [[0; LANES]; 4];
-        for (lane, index) in (0..LANES).zip(first..) {
-            let [high, low] = halves(index);
-            counters[0][lane] = low;
-            counters[1][lane] = high;
-            counters[2][lane] = self.high[0];
-            counters[3][lane] = self.high[1];
-        }
-        philox_lanes(counters, self.key)
-    }
 }
 
 /// Joins elements with the numbers of whole blocks, from block `first` on.
@@ -161,10 +112,10 @@ where
     fn with_simd<S: Simd>(self, _: S) {
         let firsts = (self.first..).step_by(LANES);
         for (first, target) in firsts.zip(self.target.chunks_mut(4 * LANES)) {
-            let [a, b, c, d] = self.stream.blocks(first);
+            let words: [[u32; 4]; LANES] = blocks(self.stream.key, first, self.stream.high);
             let mut numbers = [[R::ZERO; 4]; LANES];
-            for (lane, numbers) in numbers.iter_mut().enumerate() {
-                *numbers = (self.numbers)([a[lane], b[lane], c[lane], d[lane]]);
+            for (numbers, words) in numbers.iter_mut().zip(words) {
+                *numbers = (self.numbers)(words);
             }
             for (target, &number) in target.iter_mut().zip(numbers.as_flattened()) {
                 (self.join)(target, number);
