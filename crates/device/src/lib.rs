@@ -15,6 +15,7 @@
 //! * [`Filling`] is a buffer that copies are on their way to; [`Filling::finish`] gives the [`Buffer`] once they have arrived.
 //! * [`Scratch`] is memory on the device that takes copies first, where there is some to spare.
 //! * [`Meeting`] is where threads read what others lend, without a copy.
+//! * [`system`] tells how much memory there is.
 //! * [`Buffer`]s come from slabs of page-aligned memory, pinned for a device if it allows.
 //!
 //! [`cuda::device`] opens NVIDIA GPUs through the driver's library, which is looked for when it is first needed: one program
@@ -29,7 +30,6 @@
     reason = "raw memory and the driver's functions are what this crate wraps"
 )]
 
-mod available;
 mod background;
 mod buffer;
 pub mod cuda;
@@ -40,10 +40,10 @@ mod meeting;
 mod memory;
 mod scratch;
 mod slab;
+pub mod system;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use available::available_bytes;
 pub use background::yield_to_others;
 pub use buffer::Buffer;
 pub use device::{Device, DeviceCopy, Lane, Mark, Stream};

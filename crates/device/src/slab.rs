@@ -1,9 +1,9 @@
 //! Large allocations that buffers are cut from.
 
 use crate::Error;
-use crate::available::available_bytes;
 use crate::buffer::Buffer;
 use crate::device::Device;
+use crate::system::available_bytes;
 use rustix::mm::Advice;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -39,11 +39,6 @@ mod key;
 )]
 mod local;
 mod memory;
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the system tells about memory in files"
-)]
-pub mod process;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

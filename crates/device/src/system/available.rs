@@ -3,6 +3,7 @@
 //! Systems promise more memory than they have and end a process when it touches too much. So what is about to be touched is compared with what is left: on
 //! the machine, and in the control group of this process (version 1 or 2), which is what holds a container.
 
+use super::{field, read};
 use std::path::{Path, PathBuf};
 
 /// The bytes that the system would still give to this process, if it tells.
@@ -10,20 +11,11 @@ pub fn available_bytes() -> Option<u64> {
     if cfg!(miri) {
         return None;
     }
-    let machine = read("/proc/meminfo").and_then(|text| machine_leaves(&text));
+    let machine = read("/proc/meminfo").and_then(|text| field(&text, "MemAvailable:"));
     let groups = read("/proc/self/cgroup").unwrap_or_default();
     let group = group_folders(&groups);
     let group = group.iter().filter_map(|folder| group_leaves(folder)).min();
     machine.into_iter().chain(group).min()
-}
-
-/// The line `MemAvailable` of `/proc/meminfo`, in kB there.
-fn machine_leaves(text: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kilobytes.checked_mul(1024)
 }
 
 /// Where the limits of the control groups in `/proc/self/cgroup` may be: inside a container a group sees itself as the root.
@@ -73,14 +65,6 @@ fn forgettable(text: &str) -> u64 {
     both("inactive_file").saturating_add(both("active_file"))
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the system answers through files that are none"
-)]
-fn read(path: impl AsRef<Path>) -> Option<String> {
-    std::fs::read_to_string(path).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,15 +75,6 @@ mod tests {
         #[cfg(all(target_os = "linux", not(miri)))]
         assert!(available.is_some_and(|bytes| bytes > 1 << 20));
         let _ = available;
-    }
-
-    #[test]
-    fn what_the_machine_leaves_is_in_kilobytes() {
-        let text =
-            "MemTotal:       24676040 kB\nMemFree:         100 kB\nMemAvailable:   23000000 kB\n";
-        assert_eq!(machine_leaves(text), Some(23_000_000 * 1024));
-        assert_eq!(machine_leaves("MemTotal: 1 kB\n"), None);
-        assert_eq!(machine_leaves("MemAvailable: many kB\n"), None);
     }
 
     #[test]
