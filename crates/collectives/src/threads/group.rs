@@ -154,15 +154,19 @@ impl Member {
         }
     }
 
-    /// Combines what everybody has of `range`.
-    fn combined(&self, call: Call, bytes: &[u8], range: Range<usize>) -> Result<Vec<u8>, Error> {
+    /// Combines what everybody has of `range` into `out`.
+    fn combine(
+        &self,
+        call: Call,
+        bytes: &[u8],
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
         let (dtype, op) = call.reduction.expect("a call that combines");
-        let mut out = vec![0; range.len()];
         self.visit(call, bytes, |lent| {
             let terms: Vec<&[u8]> = lent.iter().map(|term| &term[range.clone()]).collect();
-            combine(dtype, op, &terms, &mut out)
-        })??;
-        Ok(out)
+            combine(dtype, op, &terms, out)
+        })?
     }
 
     fn lost(&self, call: Call, other: usize, lost: Lost) -> Error {
@@ -192,12 +196,14 @@ impl Communicator for Member {
         let len = bytes.len();
         let call = Call::new("all_reduce", len).reducing(dtype, op);
         if len <= SMALL_BYTES {
-            let all = self.combined(call, bytes, 0..len)?;
+            let mut all = vec![0; len];
+            self.combine(call, bytes, 0..len, &mut all)?;
             bytes.copy_from_slice(&all);
             return Ok(());
         }
         let mine = share(dtype, self.rank, self.size(), len);
-        let own = self.combined(call, bytes, mine.clone())?;
+        let mut own = vec![0; mine.len()];
+        self.combine(call, bytes, mine, &mut own)?;
         self.visit(call, &own, |lent| {
             for (rank, part) in lent.iter().enumerate() {
                 bytes[share(dtype, rank, self.size(), len)].copy_from_slice(part);
@@ -217,8 +223,7 @@ impl Communicator for Member {
         let mine = starts[self.rank]..starts[self.rank + 1];
         fits("reduce_scatter", mine.len(), out)?;
         let call = Call::new("reduce_scatter", bytes.len()).reducing(dtype, op);
-        out.copy_from_slice(&self.combined(call, bytes, mine)?);
-        Ok(())
+        self.combine(call, bytes, mine, out)
     }
 
     fn all_gather(&self, bytes: &[u8], lens: &[usize], out: &mut [u8]) -> Result<(), Error> {
