@@ -23,6 +23,7 @@ usage: cargo xtask bench [OPTIONS]
   --machine NAME    name of the result folder (default: the processor)
   --convert         measure converting instead, against `cp` and a script of safetensors and torch
   --merge           measure merging instead, against mergekit: GIGABYTES is the size of all models together
+  --train           measure training instead, against PyTorch eager, and layouts beside one rank
   --python          measure the Python package instead: every script of bindings/python/bench
 ";
 
@@ -32,11 +33,16 @@ const PEERS_FOLDER: &str = "python/bench";
 /// The scripts that do the work with other tools; each prints one JSON line per phase.
 const PEERS: [&str; 2] = ["torch_dcp.py", "safetensors_files.py"];
 
-/// The script that converts with Cairn, copies, and casts with torch.
-const CONVERT: &str = "convert.py";
-
-/// The script that merges with Cairn and with mergekit.
-const MERGE: &str = "merge.py";
+/// What there is to measure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    /// Saving and loading, in Rust.
+    Engine,
+    /// The command, by a script that runs it and its peers.
+    Command(&'static str),
+    /// The Python package.
+    Package,
+}
 
 /// Where the scripts that measure the Python package lie, and the module they share.
 const PACKAGE_FOLDER: &str = "bindings/python/bench";
@@ -69,9 +75,7 @@ struct Options {
     ranks: usize,
     directory: PathBuf,
     machine: Option<String>,
-    convert: bool,
-    merge: bool,
-    python: bool,
+    subject: Subject,
 }
 
 impl Options {
@@ -81,9 +85,7 @@ impl Options {
             ranks: 4,
             directory: workspace.target.join("bench"),
             machine: None,
-            convert: false,
-            merge: false,
-            python: false,
+            subject: Subject::Engine,
         };
         let mut arguments = arguments.iter();
         while let Some(&name) = arguments.next() {
@@ -96,9 +98,10 @@ impl Options {
                 "--ranks" => options.ranks = value()?.parse()?,
                 "--directory" => options.directory = std::path::absolute(value()?)?,
                 "--machine" => options.machine = Some(value()?.to_owned()),
-                "--convert" => options.convert = true,
-                "--merge" => options.merge = true,
-                "--python" => options.python = true,
+                "--convert" => options.subject = Subject::Command("convert.py"),
+                "--merge" => options.subject = Subject::Command("merge.py"),
+                "--train" => options.subject = Subject::Command("train.py"),
+                "--python" => options.subject = Subject::Package,
                 _ => return Err(format!("cannot read `{name}`\n\n{USAGE}").into()),
             }
         }
@@ -114,9 +117,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
     }
     let options = Options::parse(workspace, arguments)?;
     std::fs::create_dir_all(&options.directory)?;
-    let mut measurements = match options.python || options.merge || options.convert {
-        true => Vec::new(),
-        false => engine(workspace, &options)?,
+    let mut measurements = match options.subject {
+        Subject::Engine => engine(workspace, &options)?,
+        _ => Vec::new(),
     };
     let python = venv::ensure(workspace)?;
     for script in scripts(workspace, &python, &options)? {
@@ -149,19 +152,19 @@ fn engine(workspace: &Workspace, options: &Options) -> Result<Vec<Measurement>> 
 /// The scripts to run: the engine's peers, or those of the freshly installed package, which bring their own.
 fn scripts(workspace: &Workspace, python: &Path, options: &Options) -> Result<Vec<PathBuf>> {
     let peers = workspace.root.join(PEERS_FOLDER);
-    if options.convert || options.merge {
-        output(workspace.cargo(&["build", "--release", "--package", "cairn-cli"]))?;
-        let script = if options.convert { CONVERT } else { MERGE };
-        return Ok(vec![peers.join(script)]);
+    match options.subject {
+        Subject::Engine => Ok(PEERS.map(|name| peers.join(name)).to_vec()),
+        Subject::Command(script) => {
+            output(workspace.cargo(&["build", "--release", "--package", "cairn-cli"]))?;
+            Ok(vec![peers.join(script)])
+        }
+        Subject::Package => {
+            package::install(workspace, python)?;
+            let package = files(&workspace.root.join(PACKAGE_FOLDER), "py")?.into_iter();
+            let measures = |path: &PathBuf| !path.ends_with(PACKAGE_HARNESS);
+            Ok(package.filter(measures).collect())
+        }
     }
-    if !options.python {
-        return Ok(PEERS.map(|name| peers.join(name)).to_vec());
-    }
-    package::install(workspace, python)?;
-    let package = files(&workspace.root.join(PACKAGE_FOLDER), "py")?.into_iter();
-    Ok(package
-        .filter(|path| !path.ends_with(PACKAGE_HARNESS))
-        .collect())
 }
 
 /// Runs one script and reads the JSON lines it prints.
