@@ -15,11 +15,12 @@
 //! | combine flat memory, change its type | [`elementwise`] |
 //! | step | [`adamw`], [`sgd`] |
 //!
-//! Slices are matrices row by row. Gradients of parameters are added to what is there, gradients of inputs are written, unless a kernel says otherwise.
+//! Memory in between comes from the pool as a [`Buffer`], and goes back there. Slices are matrices row by row. Gradients of parameters are added to what is there, gradients of inputs are written, unless a kernel says otherwise.
 //! Lengths that do not fit together are mistakes of the caller, and panic.
 
 pub mod adamw;
 pub mod attention;
+mod buffer;
 mod columns;
 pub mod cross_entropy;
 pub mod dropout;
@@ -41,5 +42,6 @@ pub mod sgd;
 pub mod softmax;
 pub mod swiglu;
 
+pub use buffer::Buffer;
 pub use pool::Pool;
 pub use real::Real;

@@ -1,15 +1,18 @@
 //! The threads of one rank.
 
+use crate::Real;
+use crate::buffer::{Buffer, Shelves};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How many elements a task of an element-wise kernel takes: enough to pay for waking a thread, few enough to stay in its cache.
 pub(crate) const BLOCK: usize = 1 << 14;
 
-/// The threads that one rank computes with: the one that asks, and helpers that it wakes.
+/// What one rank computes with: the thread that asks, helpers that it wakes, and memory that is used again.
 #[derive(Clone)]
 pub struct Pool {
     helpers: Option<Arc<rayon::ThreadPool>>,
+    pub(crate) shelves: Arc<Shelves>,
 }
 
 impl Pool {
@@ -18,14 +21,14 @@ impl Pool {
     /// # Panics
     /// If the system has no threads left.
     pub fn new(threads: usize) -> Self {
-        if threads <= 1 {
-            return Self { helpers: None };
-        }
-        let builder = rayon::ThreadPoolBuilder::new().num_threads(threads - 1);
-        let builder = builder.thread_name(|index| format!("kernel-{index}"));
-        let helpers = builder.build().expect("the system has threads");
+        let helpers = (threads > 1).then(|| {
+            let builder = rayon::ThreadPoolBuilder::new().num_threads(threads - 1);
+            let builder = builder.thread_name(|index| format!("kernel-{index}"));
+            Arc::new(builder.build().expect("the system has threads"))
+        });
         Self {
-            helpers: Some(Arc::new(helpers)),
+            helpers,
+            shelves: Arc::default(),
         }
     }
 
@@ -33,6 +36,32 @@ impl Pool {
     pub fn threads(&self) -> usize {
         let helpers = self.helpers.as_ref();
         1 + helpers.map_or(0, |helpers| helpers.current_num_threads())
+    }
+
+    /// Memory for `len` numbers that may be anything, to be written.
+    pub fn buffer<R: Real>(&self, len: usize) -> Buffer<R> {
+        let (mut buffer, is_old) = R::shelf(&self.shelves).take(len);
+        if cfg!(debug_assertions) && is_old {
+            // Whoever reads what nobody wrote shall see it.
+            buffer.fill(R::ZERO / R::ZERO);
+        }
+        buffer
+    }
+
+    /// Memory with the same numbers as `source`.
+    pub fn copy<R: Real>(&self, source: &[R]) -> Buffer<R> {
+        let (mut buffer, _) = R::shelf(&self.shelves).take(source.len());
+        buffer.copy_from_slice(source);
+        buffer
+    }
+
+    /// Memory for `len` zeros, to be added to.
+    pub fn zeros<R: Real>(&self, len: usize) -> Buffer<R> {
+        let (mut buffer, is_old) = R::shelf(&self.shelves).take(len);
+        if is_old {
+            buffer.fill(R::ZERO);
+        }
+        buffer
     }
 
     /// Calls `work` with each task: on all threads if there are several tasks and threads, else on this one.

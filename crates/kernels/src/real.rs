@@ -1,8 +1,10 @@
 //! The numbers that kernels compute with.
 
+use crate::buffer::{Shelf, Shelves};
 use bytemuck::Pod;
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
+use std::sync::Arc;
 
 /// A number that kernels compute with: `f32` to train, `f64` to check gradients.
 pub trait Real:
@@ -42,10 +44,13 @@ pub trait Real:
     fn max(self, other: Self) -> Self;
     /// Whether it is neither infinite nor NaN.
     fn is_finite(self) -> bool;
+    /// Where buffers of this type wait.
+    #[doc(hidden)]
+    fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>>;
 }
 
 macro_rules! real {
-    ($type:ty, $nearest:expr, $exp:expr) => {
+    ($type:ty, $nearest:expr, $exp:expr, $shelf:ident) => {
         impl Real for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -78,6 +83,9 @@ macro_rules! real {
             fn is_finite(self) -> bool {
                 self.is_finite()
             }
+            fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>> {
+                &shelves.$shelf
+            }
         }
     };
 }
@@ -90,5 +98,5 @@ fn nearest(value: f64) -> f32 {
     value as f32
 }
 
-real!(f32, nearest, crate::exp::exp);
-real!(f64, std::convert::identity, f64::exp);
+real!(f32, nearest, crate::exp::exp, singles);
+real!(f64, std::convert::identity, f64::exp, doubles);

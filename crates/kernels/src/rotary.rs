@@ -72,36 +72,54 @@ impl Rotary {
     /// The angles of tokens at `positions` in their documents. Products are rounded to `f32`, as models learned them.
     pub fn angles<R: Real>(&self, pool: &Pool, positions: &[u32]) -> Angles<R> {
         let pairs = self.frequencies.len();
-        let mut turns = vec![[R::ZERO; 2]; positions.len() * pairs];
+        let (distinct, rows_of) = distinct(positions);
+        let mut cosines = vec![R::ZERO; distinct.len() * pairs];
+        let mut sines = cosines.clone();
         let rows = rows_per_task(64 * pairs);
-        let tasks = turns
-            .chunks_mut((rows * pairs).max(1))
-            .zip(positions.chunks(rows));
-        pool.each(tasks, |(turns, positions)| {
-            for (turns, &position) in turns.chunks_mut(pairs).zip(positions) {
-                for (turn, &frequency) in turns.iter_mut().zip(&self.frequencies) {
+        let share = (rows * pairs).max(1);
+        let tasks = cosines.chunks_mut(share).zip(sines.chunks_mut(share));
+        pool.each(
+            tasks.zip(distinct.chunks(rows)),
+            |((cosines, sines), positions)| {
+                let rows = cosines.chunks_mut(pairs).zip(sines.chunks_mut(pairs));
+                for ((cosines, sines), &position) in rows.zip(positions) {
                     let position = f32::from_f64(position.into());
-                    let (sin, cos) = f64::from(position * frequency).sin_cos();
-                    *turn = [R::from_f64(cos), R::from_f64(sin)];
+                    let targets = cosines.iter_mut().zip(sines);
+                    for ((cosine, sine), &frequency) in targets.zip(&self.frequencies) {
+                        let (sin, cos) = f64::from(position * frequency).sin_cos();
+                        (*cosine, *sine) = (R::from_f64(cos), R::from_f64(sin));
+                    }
                 }
-            }
-        });
-        let (cosines, sines) = turns.into_iter().map(|[cos, sin]| (cos, sin)).unzip();
+            },
+        );
         Angles {
             cosines,
             sines,
+            rows: rows_of,
             pairs,
         }
     }
 }
 
+/// The positions that occur, and for each token the number of its own among them: those of all sequences are often the same.
+fn distinct(positions: &[u32]) -> (Vec<u32>, Vec<usize>) {
+    let mut distinct = positions.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let place = |position: &u32| distinct.partition_point(|other| other < position);
+    let rows = positions.iter().map(place).collect();
+    (distinct, rows)
+}
+
 /// Cosine and sine of each pair of each token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Angles<R> {
-    /// `[tokens, pairs]`.
+    /// `[positions, pairs]`.
     cosines: Vec<R>,
-    /// `[tokens, pairs]`.
+    /// `[positions, pairs]`.
     sines: Vec<R>,
+    /// For each token, the row of its position.
+    rows: Vec<usize>,
     pairs: usize,
 }
 
@@ -128,23 +146,18 @@ impl<R: Real> Angles<R> {
             return;
         }
         let width = heads * 2 * pairs;
-        assert_eq!(x.len(), self.cosines.len() / pairs * width);
+        assert_eq!(x.len(), self.rows.len() * width);
         let rows = rows_per_task(width);
-        let angles = self
-            .cosines
-            .chunks(rows * pairs)
-            .zip(self.sines.chunks(rows * pairs));
-        pool.each(
-            x.chunks_mut(rows * width).zip(angles),
-            |(x, (cosines, sines))| {
-                let angles = cosines.chunks(pairs).zip(sines.chunks(pairs));
-                for (token, (cosines, sines)) in x.chunks_mut(width).zip(angles) {
-                    for head in token.chunks_mut(2 * pairs) {
-                        turn_head(head, cosines, sines, direction);
-                    }
+        let tasks = x.chunks_mut(rows * width).zip(self.rows.chunks(rows));
+        pool.each(tasks, |(x, rows)| {
+            for (token, row) in x.chunks_mut(width).zip(rows) {
+                let row = row * pairs..(row + 1) * pairs;
+                let (cosines, sines) = (&self.cosines[row.clone()], &self.sines[row]);
+                for head in token.chunks_mut(2 * pairs) {
+                    turn_head(head, cosines, sines, direction);
                 }
-            },
-        );
+            }
+        });
     }
 }
 

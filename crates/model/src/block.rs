@@ -3,7 +3,7 @@
 use crate::Error;
 use cairn_arena::Parameter;
 use cairn_collectives::Communicator;
-use cairn_kernels::{Pool, Real};
+use cairn_kernels::{Buffer, Pool, Real};
 use std::any::Any;
 use std::fmt::Debug;
 
@@ -12,7 +12,7 @@ pub const IGNORED: i64 = -100;
 
 /// What flows between blocks: `[tokens, width]` row by row, all sequences of a micro-batch one after another. With sequence parallelism each rank of the
 /// `tp` axis holds its share of the rows, as `chunk` cuts them.
-pub type Activation<R> = Vec<R>;
+pub type Activation<R> = Buffer<R>;
 
 /// What a block keeps from its forward for its backward.
 pub type Saved = Box<dyn Any + Send>;

@@ -18,8 +18,8 @@ use attention::Attention;
 use branch::Branch;
 use cairn_arena::Parameter;
 use cairn_collectives::numbers::Number;
-use cairn_kernels::Real;
 use cairn_kernels::elementwise::add;
+use cairn_kernels::{Buffer, Real};
 use feed_forward::FeedForward;
 use make::Maker;
 
@@ -68,9 +68,9 @@ impl DecoderLayer {
         &self,
         place: Place<'_>,
         weights: &[R],
-        mut rows: Vec<R>,
+        mut rows: Buffer<R>,
         cache: &mut Cache<R>,
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let [attention, feed_forward] = cut(weights, self.lens(place.share));
         let (normed, weights) = self.attention.enter(place, attention, &rows);
         let inner = &self.attention.inner;
@@ -102,7 +102,7 @@ impl DecoderLayer {
         &self,
         pass: &Pass<'_>,
         weights: &[R],
-        input: Vec<R>,
+        input: Buffer<R>,
     ) -> Result<Kept<R>, Error> {
         let [attention, feed_forward] = cut(weights, self.lens(pass.share()));
         let keep = Keep::Everything;
@@ -118,9 +118,9 @@ impl DecoderLayer {
         &self,
         pass: &Pass<'_>,
         weights: &[R],
-        input: Vec<R>,
+        input: Buffer<R>,
         keep: Keep,
-    ) -> Result<(Vec<R>, Kept<R>), Error> {
+    ) -> Result<(Buffer<R>, Kept<R>), Error> {
         let [attention, feed_forward] = cut(weights, self.lens(pass.share()));
         let (rows, attention) = self.attention.forward(pass, attention, input, keep)?;
         let (rows, feed_forward) = self.feed_forward.forward(pass, feed_forward, rows, keep)?;

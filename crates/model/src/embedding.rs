@@ -8,7 +8,7 @@ use crate::rows::{Share, check_len};
 use cairn_arena::Parameter;
 use cairn_collectives::numbers::Number;
 use cairn_kernels::embedding as kernel;
-use cairn_kernels::{Pool, Real};
+use cairn_kernels::{Buffer, Pool, Real};
 
 /// What the table of the embedding is called.
 pub(crate) const NAME: &str = "model.embed_tokens";
@@ -49,7 +49,7 @@ impl Embedding {
         share: Share,
         weights: &[R],
         tokens: &[u32],
-    ) -> Result<Vec<R>, Error> {
+    ) -> Result<Buffer<R>, Error> {
         let vocab_size = self.table.outputs;
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
             return Err(Error::Token {
@@ -57,7 +57,7 @@ impl Embedding {
                 vocab_size,
             });
         }
-        let mut rows = vec![R::ZERO; tokens.len() * self.table.inputs];
+        let mut rows = pool.buffer(tokens.len() * self.table.inputs);
         self.kernel(share).forward(pool, weights, tokens, &mut rows);
         Ok(rows)
     }
@@ -116,7 +116,7 @@ impl<R: Real + Number> Block<R> for Embedding {
         let rows = pass.gather_rows(output_gradient, width)?;
         let kernel = self.kernel(pass.share());
         kernel.backward(pass.pool, &pass.batch.tokens, &rows, gradients);
-        Ok(Vec::new())
+        Ok(Buffer::empty())
     }
 
     /// Rows are copied.

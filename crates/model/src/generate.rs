@@ -60,14 +60,13 @@ impl<R: Real> Generator<R> {
         {
             rows = layer.extend(place, weights, rows, cache);
         }
-        let last = rows.split_off(rows.len().saturating_sub(self.hidden_size));
+        let last = &rows[rows.len().saturating_sub(self.hidden_size)..];
         let place = Place {
             rows: last.len() / self.hidden_size,
             ..place
         };
-        Ok(self
-            .head
-            .logits_alone(place, weights[self.layers.len() + 1], &last))
+        let head = weights[self.layers.len() + 1];
+        Ok(self.head.logits_alone(place, head, last).to_vec())
     }
 
     fn check(&self, weights: &[&[R]]) -> Result<(), Error> {

@@ -13,7 +13,7 @@ use crate::parts::{Norm, NormKind, Normed, cut, cut_mut};
 use crate::rows::{Place, Share, check_len};
 use cairn_arena::Parameter;
 use cairn_collectives::numbers::{self, Number};
-use cairn_kernels::Real;
+use cairn_kernels::{Buffer, Real};
 use vocabulary::{LOGITS_AT_ONCE, Seen, Vocabulary};
 
 /// The final norm, the projection to the vocabulary, whose rows ranks share, and the loss of each token.
@@ -28,7 +28,7 @@ pub struct Head {
 
 /// What the backward needs.
 struct Kept<R> {
-    input: Vec<R>,
+    input: Buffer<R>,
     normed: Option<Normed<R>>,
     seen: Seen<R>,
 }
@@ -64,7 +64,7 @@ impl Head {
         pass: &Pass<'_>,
         weights: &[R],
         input: &[R],
-    ) -> Result<Vec<R>, Error> {
+    ) -> Result<Buffer<R>, Error> {
         self.check(pass, weights, input)?;
         let [norm, table] = cut(weights, self.lens(pass.share()));
         let normed = self.norm.gathered(pass, norm, input)?;
@@ -76,9 +76,9 @@ impl Head {
         let rows = pass.batch.tokens.len();
         let widths = pass.share().lens(table_of.outputs);
         let counts: Vec<usize> = widths.iter().map(|width| width * rows).collect();
-        let mut parts = vec![R::ZERO; rows * table_of.outputs];
+        let mut parts = pass.pool.buffer(rows * table_of.outputs);
         numbers::all_gather(pass.tp, &local, &counts, &mut parts)?;
-        Ok(side_by_side(&parts, rows, &widths))
+        Ok(side_by_side(&parts, rows, &widths).into())
     }
 
     /// The logits of rows that one rank has alone.
@@ -87,7 +87,7 @@ impl Head {
         place: Place<'_>,
         weights: &[R],
         input: &[R],
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let [norm, table] = cut(weights, self.lens(place.share));
         let (rows, _) = self.norm.forward(place.pool, norm, input);
         self.vocabulary.table.forward(place, table, &rows)
@@ -130,14 +130,14 @@ impl<R: Real + Number> Block<R> for Head {
         let normed = self.norm.gathered(pass, norm, &input)?;
         let (losses, seen) = self.vocabulary.losses(pass, table, &normed.rows, keep)?;
         if keep == Keep::Nothing {
-            return Ok((losses, Box::new(())));
+            return Ok((losses.into(), Box::new(())));
         }
         let kept = Kept {
             input,
             normed: (keep == Keep::Everything).then_some(normed),
             seen,
         };
-        Ok((losses, Box::new(kept)))
+        Ok((losses.into(), Box::new(kept)))
     }
 
     fn backward(

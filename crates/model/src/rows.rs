@@ -12,7 +12,7 @@ use crate::block::{Batch, Pass};
 use crate::error::Error;
 use cairn_collectives::Communicator;
 use cairn_collectives::numbers::{self, Number};
-use cairn_kernels::{Pool, Real};
+use cairn_kernels::{Buffer, Pool, Real};
 use cairn_sharding::chunk;
 use cairn_tensor::ReduceOp;
 use std::ops::Range;
@@ -106,13 +106,13 @@ impl Pass<'_> {
     /// If a rank of the group does not come along.
     pub fn gather_rows<R: Real + Number>(
         &self,
-        local: Vec<R>,
+        local: Buffer<R>,
         width: usize,
-    ) -> Result<Vec<R>, Error> {
+    ) -> Result<Buffer<R>, Error> {
         if !self.sequence_parallel || self.tp.size() == 1 {
             return Ok(local);
         }
-        let mut rows = vec![R::ZERO; self.batch.tokens.len() * width];
+        let mut rows = self.pool.buffer(self.batch.tokens.len() * width);
         numbers::all_gather(self.tp, &local, &self.counts(width), &mut rows)?;
         Ok(rows)
     }
@@ -124,14 +124,14 @@ impl Pass<'_> {
     /// If a rank of the group does not come along.
     pub fn reduce_rows<R: Real + Number>(
         &self,
-        mut rows: Vec<R>,
+        mut rows: Buffer<R>,
         width: usize,
-    ) -> Result<Vec<R>, Error> {
+    ) -> Result<Buffer<R>, Error> {
         if !self.sequence_parallel || self.tp.size() == 1 {
             numbers::all_reduce(self.tp, ReduceOp::Sum, &mut rows)?;
             return Ok(rows);
         }
-        let mut local = vec![R::ZERO; self.local_rows().len() * width];
+        let mut local = self.pool.buffer(self.local_rows().len() * width);
         numbers::reduce_scatter(
             self.tp,
             ReduceOp::Sum,

@@ -6,7 +6,7 @@ use crate::parallel::Layout;
 use crate::stage::Stage;
 use cairn_arena::Arena;
 use cairn_kernels::Pool;
-use cairn_model::{Batch, Block, IGNORED, Keep, Pass, Saved};
+use cairn_model::{Activation, Batch, Block, IGNORED, Keep, Pass, Saved};
 use cairn_plan::{Action, Schedule, Work};
 use std::collections::HashMap;
 
@@ -87,7 +87,7 @@ impl Executor {
         let mut running = Running {
             executor: self,
             round,
-            link: Link::new(self.layout.pp.as_ref(), round.batches.len()),
+            link: Link::new(self.layout.pp.as_ref(), &self.pool, round.batches.len()),
             saved: HashMap::new(),
             losses: vec![Vec::new(); round.batches.len()],
             coming: self.buckets(actions).into_iter(),
@@ -134,7 +134,7 @@ impl Running<'_> {
         } = action;
         let part = self.executor.stage.chunks[chunk].part;
         let mut activation = match part.checked_sub(1) {
-            None => Vec::new(),
+            None => Activation::empty(),
             Some(before) => self
                 .link
                 .receive(Work::Forward, before, part, micro_batch)?,
@@ -147,7 +147,7 @@ impl Running<'_> {
         for index in self.executor.stage.chunks[chunk].blocks.clone() {
             self.prefetch(arena);
             let (block, pass) = (&self.executor.blocks[index], self.pass(micro_batch));
-            let input = std::mem::take(&mut activation);
+            let input = std::mem::replace(&mut activation, Activation::empty());
             let weights = arena.weights(index)?;
             let (output, saved) = block.forward(&pass, weights, input, keep)?;
             arena.release(index);
@@ -158,7 +158,7 @@ impl Running<'_> {
             self.saved.insert((chunk, micro_batch), kept);
         }
         match part + 1 == self.executor.stage.parts {
-            true => self.losses[micro_batch] = activation,
+            true => self.losses[micro_batch] = activation.to_vec(),
             false => self
                 .link
                 .send(Work::Forward, part + 1, micro_batch, activation)?,
@@ -172,7 +172,7 @@ impl Running<'_> {
         } = action;
         let part = self.executor.stage.chunks[chunk].part;
         let mut gradient = match part + 1 == self.executor.stage.parts {
-            true => self.derivative(micro_batch),
+            true => self.derivative(micro_batch).into(),
             false => self
                 .link
                 .receive(Work::Backward, part + 1, part, micro_batch)?,
@@ -186,7 +186,7 @@ impl Running<'_> {
             let saved = kept
                 .pop()
                 .expect("every block that went forward kept something");
-            let output = std::mem::take(&mut gradient);
+            let output = std::mem::replace(&mut gradient, Activation::empty());
             let (weights, gradients) = arena.weights_and_gradients(index)?;
             gradient = block.backward(&pass, weights, saved, output, gradients)?;
             arena.release(index);

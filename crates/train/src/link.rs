@@ -1,6 +1,8 @@
 //! What passes between the parts of a pipeline.
 
 use cairn_collectives::{Communicator, Error, numbers};
+use cairn_kernels::Pool;
+use cairn_model::Activation;
 use cairn_plan::Work;
 use std::collections::HashMap;
 
@@ -10,16 +12,18 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(crate) struct Link<'a> {
     group: &'a dyn Communicator,
+    pool: &'a Pool,
     micro_batches: usize,
     /// What stays on this stage, by its tag.
-    here: HashMap<u64, Vec<f32>>,
+    here: HashMap<u64, Activation<f32>>,
 }
 
 impl<'a> Link<'a> {
     /// A link between the stages of `group`.
-    pub(crate) fn new(group: &'a dyn Communicator, micro_batches: usize) -> Self {
+    pub(crate) fn new(group: &'a dyn Communicator, pool: &'a Pool, micro_batches: usize) -> Self {
         Self {
             group,
+            pool,
             micro_batches,
             here: HashMap::new(),
         }
@@ -31,7 +35,7 @@ impl<'a> Link<'a> {
         work: Work,
         part: usize,
         micro_batch: usize,
-        numbers: Vec<f32>,
+        numbers: Activation<f32>,
     ) -> Result<(), Error> {
         let tag = self.tag(work, part, micro_batch);
         let stage = part % self.group.size();
@@ -51,7 +55,7 @@ impl<'a> Link<'a> {
         from: usize,
         part: usize,
         micro_batch: usize,
-    ) -> Result<Vec<f32>, Error> {
+    ) -> Result<Activation<f32>, Error> {
         let tag = self.tag(work, part, micro_batch);
         let stage = from % self.group.size();
         if stage == self.group.rank() {
@@ -61,7 +65,7 @@ impl<'a> Link<'a> {
         let mut len = [0; 8];
         self.group.receive(stage, tag, &mut len)?;
         let len = usize::try_from(u64::from_le_bytes(len)).unwrap_or(0);
-        let mut numbers = vec![0.0; len];
+        let mut numbers = self.pool.buffer(len);
         numbers::receive(self.group, stage, tag, &mut numbers)?;
         Ok(numbers)
     }

@@ -34,7 +34,7 @@ impl Attention<'_> {
         }
         let first = self.first_seen();
         let mut scratch = [&*gradients.queries, gradients.keys, gradients.values]
-            .map(|gradient| vec![R::ZERO; gradient.len()]);
+            .map(|gradient| pool.zeros(gradient.len()));
         let [queries, keys, values] = &mut scratch;
         let share = length * heads.dim;
         let pairs = keys.chunks_mut(share).zip(values.chunks_mut(share));

@@ -28,7 +28,7 @@ impl Attention<'_> {
             return;
         }
         let first = self.first_seen();
-        let mut scratch = vec![R::ZERO; output.len()];
+        let mut scratch = pool.zeros(output.len());
         let share = heads.group() * length;
         let tasks = scratch
             .chunks_mut(share * heads.dim)

@@ -5,10 +5,10 @@ use crate::block::{Keep, Pass};
 use crate::parts::{Linear, Norm, Statistics, cut, cut_mut};
 use crate::rows::{Place, Share};
 use cairn_arena::Parameter;
-use cairn_kernels::Real;
 use cairn_kernels::attention::{self as kernel, Gradients, Heads, Inputs};
 use cairn_kernels::gemm::Write;
 use cairn_kernels::rotary::Rotary;
+use cairn_kernels::{Buffer, Real};
 
 /// Attention in groups of heads; each rank has some groups.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub(crate) struct Attention {
 /// What the backward needs.
 pub(crate) struct Kept<R> {
     heads: KeptHeads<R>,
-    values: Vec<R>,
-    output: Vec<R>,
-    log_sums: Vec<R>,
+    values: Buffer<R>,
+    output: Buffer<R>,
+    log_sums: Buffer<R>,
 }
 
 /// Queries and keys.
@@ -39,14 +39,14 @@ enum KeptHeads<R> {
     /// As attention gets them.
     Turned(Turned<R>),
     /// As they were before the norms, to be turned again.
-    Raw(Pair<Vec<R>>),
+    Raw(Pair<Buffer<R>>),
 }
 
 /// Queries and keys as attention gets them.
 pub(super) struct Turned<R> {
-    pub(super) rows: Pair<Vec<R>>,
+    pub(super) rows: Pair<Buffer<R>>,
     /// What they were before the norms, and what these found out.
-    raw: Option<Pair<(Vec<R>, Statistics<R>)>>,
+    raw: Option<Pair<(Buffer<R>, Statistics<R>)>>,
 }
 
 impl Attention {
@@ -82,7 +82,7 @@ impl Attention {
         place: Place<'_>,
         norms: &[R],
         positions: &[u32],
-        rows: Pair<Vec<R>>,
+        rows: Pair<Buffer<R>>,
     ) -> Turned<R> {
         let Place { pool, share, .. } = place;
         let (mut rows, raw) = match &self.norms {
@@ -108,10 +108,10 @@ impl Attention {
         &self,
         pass: &Pass<'_>,
         norms: &[R],
-        raw: Option<&Pair<(Vec<R>, Statistics<R>)>>,
-        mut gradient: Pair<Vec<R>>,
+        raw: Option<&Pair<(Buffer<R>, Statistics<R>)>>,
+        mut gradient: Pair<Buffer<R>>,
         norm_gradients: &mut [R],
-    ) -> Pair<Vec<R>> {
+    ) -> Pair<Buffer<R>> {
         let pool = pass.pool;
         let heads = self.heads(pass.share());
         let angles = self.rotary.angles(pool, &pass.batch.positions);
@@ -175,7 +175,7 @@ impl Inner for Attention {
         weights: &[R],
         rows: &[R],
         keep: Keep,
-    ) -> (Vec<R>, Kept<R>) {
+    ) -> (Buffer<R>, Kept<R>) {
         let place = pass.place();
         let [query, key, value, norms, output] = cut(weights, self.lens(place.share));
         let raw = [
@@ -186,8 +186,8 @@ impl Inner for Attention {
         let turned = self.turn(place, norms, &pass.batch.positions, raw);
         let inputs = inputs(&turned.rows, &values);
         let attention = self.kernel(pass);
-        let mut attended = vec![R::ZERO; inputs.queries.len()];
-        let mut log_sums = vec![R::ZERO; attention.log_sums_len()];
+        let mut attended = pass.pool.buffer(inputs.queries.len());
+        let mut log_sums = pass.pool.buffer(attention.log_sums_len());
         attention.forward(pass.pool, inputs, &mut attended, &mut log_sums);
         let result = self.output.forward(place, output, &attended);
         let heads = match turned.raw {
@@ -211,7 +211,7 @@ impl Inner for Attention {
         kept: Kept<R>,
         output_gradient: &[R],
         gradients: &mut [R],
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let place = pass.place();
         let lens = self.lens(place.share);
         let [query, key, value, norms, output] = cut(weights, lens);
@@ -228,7 +228,7 @@ impl Inner for Attention {
         };
         self.output
             .add_gradients(place, &kept.output, output_gradient, output_gradients);
-        let mut attended_gradient = vec![R::ZERO; kept.output.len()];
+        let mut attended_gradient = pass.pool.buffer(kept.output.len());
         self.output.input_gradient(
             place,
             output,
@@ -237,8 +237,8 @@ impl Inner for Attention {
             &mut attended_gradient,
         );
 
-        let lens = [&turned.rows[0], &turned.rows[1], &kept.values].map(Vec::len);
-        let [mut queries, mut keys, mut values] = lens.map(|len| vec![R::ZERO; len]);
+        let lens = [&turned.rows[0], &turned.rows[1], &kept.values].map(|rows| rows.len());
+        let [mut queries, mut keys, mut values] = lens.map(|len| pass.pool.buffer(len));
         let found = kernel::Kept {
             output: &kept.output,
             log_sums: &kept.log_sums,
@@ -264,7 +264,7 @@ impl Inner for Attention {
         self.key.add_gradients(place, rows, &keys, key_gradients);
         self.value
             .add_gradients(place, rows, &values, value_gradients);
-        let mut rows_gradient = vec![R::ZERO; rows.len()];
+        let mut rows_gradient = pass.pool.buffer(rows.len());
         self.query
             .input_gradient(place, query, &queries, Write::Replace, &mut rows_gradient);
         self.key
@@ -275,7 +275,7 @@ impl Inner for Attention {
     }
 }
 
-fn inputs<'a, R>([queries, keys]: &'a Pair<Vec<R>>, values: &'a [R]) -> Inputs<'a, R> {
+fn inputs<'a, R>([queries, keys]: &'a Pair<Buffer<R>>, values: &'a [R]) -> Inputs<'a, R> {
     Inputs {
         queries,
         keys,

@@ -6,8 +6,8 @@ use crate::parts::{Dropout, Norm, Normed, cut, cut_mut};
 use crate::rows::{Place, Share};
 use cairn_arena::Parameter;
 use cairn_collectives::numbers::Number;
-use cairn_kernels::Real;
 use cairn_kernels::elementwise::add;
+use cairn_kernels::{Buffer, Real};
 use std::fmt::Debug;
 
 /// What a branch computes, on all rows, with this rank's share of the parameters.
@@ -28,7 +28,7 @@ pub(crate) trait Inner: Debug + Send + Sync {
         weights: &[R],
         rows: &[R],
         keep: Keep,
-    ) -> (Vec<R>, Self::Kept<R>);
+    ) -> (Buffer<R>, Self::Kept<R>);
 
     /// What the backward needs, computed again, without what only the output takes.
     fn again<R: Real>(&self, pass: &Pass<'_>, weights: &[R], rows: &[R]) -> Self::Kept<R> {
@@ -44,7 +44,7 @@ pub(crate) trait Inner: Debug + Send + Sync {
         kept: Self::Kept<R>,
         output_gradient: &[R],
         gradients: &mut [R],
-    ) -> Vec<R>;
+    ) -> Buffer<R>;
 }
 
 /// `y = x + dropout(inner(norm(x)))`.
@@ -57,7 +57,7 @@ pub(crate) struct Branch<I> {
 
 /// What a branch keeps for its backward.
 pub(crate) struct Kept<R: Real, I: Inner> {
-    pub(crate) input: Vec<R>,
+    pub(crate) input: Buffer<R>,
     normed: Option<Normed<R>>,
     inner: I::Kept<R>,
 }
@@ -79,7 +79,7 @@ impl<I: Inner> Branch<I> {
         place: Place<'_>,
         weights: &'a [R],
         rows: &[R],
-    ) -> (Vec<R>, &'a [R]) {
+    ) -> (Buffer<R>, &'a [R]) {
         let [norm, inner] = cut(weights, self.lens(place.share));
         (self.norm.forward(place.pool, norm, rows).0, inner)
     }
@@ -89,9 +89,9 @@ impl<I: Inner> Branch<I> {
         &self,
         pass: &Pass<'_>,
         weights: &[R],
-        input: Vec<R>,
+        input: Buffer<R>,
         keep: Keep,
-    ) -> Result<(Vec<R>, Kept<R, I>), Error> {
+    ) -> Result<(Buffer<R>, Kept<R, I>), Error> {
         let [norm, inner] = cut(weights, self.lens(pass.share()));
         let normed = self.norm.gathered(pass, norm, &input)?;
         let (term, inner) = self.inner.forward(pass, inner, &normed.rows, keep);
@@ -112,7 +112,7 @@ impl<I: Inner> Branch<I> {
         &self,
         pass: &Pass<'_>,
         weights: &[R],
-        input: Vec<R>,
+        input: Buffer<R>,
     ) -> Result<Kept<R, I>, Error> {
         let [norm, inner] = cut(weights, self.lens(pass.share()));
         let normed = self.norm.gathered(pass, norm, &input)?;
@@ -130,9 +130,9 @@ impl<I: Inner> Branch<I> {
         pass: &Pass<'_>,
         weights: &[R],
         kept: Kept<R, I>,
-        output_gradient: Vec<R>,
+        output_gradient: Buffer<R>,
         gradients: &mut [R],
-    ) -> Result<Vec<R>, Error> {
+    ) -> Result<Buffer<R>, Error> {
         let width = self.norm.width;
         let [norm, inner] = cut(weights, self.lens(pass.share()));
         let [norm_gradients, inner_gradients] = cut_mut(gradients, self.lens(pass.share()));
@@ -140,7 +140,7 @@ impl<I: Inner> Branch<I> {
             Some(normed) => normed,
             None => self.norm.gathered(pass, norm, &kept.input)?,
         };
-        let mut gradient = output_gradient.clone();
+        let mut gradient = pass.pool.copy(&output_gradient);
         self.dropout.apply(pass, &mut gradient, width);
         let gradient = pass.gather_rows(gradient, width)?;
         let term = self.inner.backward(

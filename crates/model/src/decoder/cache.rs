@@ -3,8 +3,8 @@
 use super::attention::Attention;
 use crate::parts::cut;
 use crate::rows::Place;
-use cairn_kernels::Real;
 use cairn_kernels::attention::{self as kernel, Heads, Inputs};
+use cairn_kernels::{Buffer, Real};
 
 /// What was seen of one sequence: the keys and values of its tokens.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Attention {
         weights: &[R],
         rows: &[R],
         cache: &mut Cache<R>,
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let [query, key, value, norms, output] = cut(weights, self.lens(place.share));
         let raw = [
             self.query.forward(place, query, rows),
@@ -50,8 +50,9 @@ impl Attention {
             .map(|place| u32::try_from(place).unwrap_or(u32::MAX))
             .collect();
         let [queries, keys] = self.turn(place, norms, &positions, raw).rows;
-        cache.keys.extend(keys);
-        cache.values.extend(self.value.forward(place, value, rows));
+        cache.keys.extend_from_slice(&keys);
+        let values = self.value.forward(place, value, rows);
+        cache.values.extend_from_slice(&values);
         let heads = self.heads(place.share);
         let attended = match cache.tokens {
             0 => self.first(place, heads, &queries, cache),
@@ -68,7 +69,7 @@ impl Attention {
         heads: Heads,
         queries: &[R],
         cache: &Cache<R>,
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let attention = kernel::Attention {
             heads,
             length: place.rows,
@@ -80,8 +81,8 @@ impl Attention {
             keys: &cache.keys,
             values: &cache.values,
         };
-        let mut attended = vec![R::ZERO; queries.len()];
-        let mut log_sums = vec![R::ZERO; attention.log_sums_len()];
+        let mut attended = place.pool.buffer(queries.len());
+        let mut log_sums = place.pool.buffer(attention.log_sums_len());
         attention.forward(place.pool, inputs, &mut attended, &mut log_sums);
         attended
     }
@@ -93,9 +94,9 @@ impl Attention {
         heads: Heads,
         queries: &[R],
         cache: &Cache<R>,
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let [query_width, key_width] = [heads.queries, heads.keys].map(|count| count * heads.dim);
-        let mut attended = vec![R::ZERO; queries.len()];
+        let mut attended = place.pool.buffer(queries.len());
         let tokens = queries
             .chunks(query_width)
             .zip(attended.chunks_mut(query_width));

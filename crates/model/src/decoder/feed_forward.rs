@@ -6,7 +6,7 @@ use crate::parts::{Linear, cut, cut_mut};
 use crate::rows::{Place, Share};
 use cairn_arena::Parameter;
 use cairn_kernels::gemm::Write;
-use cairn_kernels::{Pool, Real, swiglu};
+use cairn_kernels::{Buffer, Pool, Real, swiglu};
 
 /// The feed-forward part: gate and up give each rank some columns, down sums over them.
 #[derive(Debug)]
@@ -18,9 +18,9 @@ pub(crate) struct FeedForward {
 
 /// What the backward needs.
 pub(crate) struct Kept<R> {
-    gate: Vec<R>,
-    up: Vec<R>,
-    inner: Option<Vec<R>>,
+    gate: Buffer<R>,
+    up: Buffer<R>,
+    inner: Option<Buffer<R>>,
 }
 
 impl FeedForward {
@@ -36,7 +36,7 @@ impl FeedForward {
         weights: &[R],
         rows: &[R],
         keep: Keep,
-    ) -> (Vec<R>, Kept<R>) {
+    ) -> (Buffer<R>, Kept<R>) {
         let [_, _, down] = cut(weights, self.lens(place.share));
         let mut kept = self.gates(place, weights, rows);
         let inner = activated(place.pool, &kept.gate, &kept.up);
@@ -80,7 +80,7 @@ impl Inner for FeedForward {
         weights: &[R],
         rows: &[R],
         keep: Keep,
-    ) -> (Vec<R>, Kept<R>) {
+    ) -> (Buffer<R>, Kept<R>) {
         self.apply(pass.place(), weights, rows, keep)
     }
 
@@ -96,7 +96,7 @@ impl Inner for FeedForward {
         kept: Kept<R>,
         output_gradient: &[R],
         gradients: &mut [R],
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let place = pass.place();
         let lens = self.lens(place.share);
         let [gate, up, down] = cut(weights, lens);
@@ -116,7 +116,7 @@ impl Inner for FeedForward {
         );
 
         let [mut gate_gradient, mut up_gradient] =
-            [(); 2].map(|()| vec![R::ZERO; inner_gradient.len()]);
+            [(); 2].map(|()| pass.pool.buffer(inner_gradient.len()));
         swiglu::backward(
             pass.pool,
             &kept.gate,
@@ -130,7 +130,7 @@ impl Inner for FeedForward {
         self.up
             .add_gradients(place, rows, &up_gradient, up_gradients);
 
-        let mut rows_gradient = vec![R::ZERO; rows.len()];
+        let mut rows_gradient = pass.pool.buffer(rows.len());
         self.gate.input_gradient(
             place,
             gate,
@@ -144,8 +144,8 @@ impl Inner for FeedForward {
     }
 }
 
-fn activated<R: Real>(pool: &Pool, gate: &[R], up: &[R]) -> Vec<R> {
-    let mut inner = vec![R::ZERO; gate.len()];
+fn activated<R: Real>(pool: &Pool, gate: &[R], up: &[R]) -> Buffer<R> {
+    let mut inner = pool.buffer(gate.len());
     swiglu::forward(pool, gate, up, &mut inner);
     inner
 }

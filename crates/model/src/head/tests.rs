@@ -39,9 +39,9 @@ fn run(logits_at_once: usize, keep: Keep) -> Vec<Vec<f64>> {
         };
         let weights: Vec<f64> = wave(head.len(pass.share()));
         let mut gradients = vec![0.0; weights.len()];
-        let (losses, saved) = head.forward(&pass, &weights, wave(20), keep)?;
-        let input = head.backward(&pass, &weights, saved, wave(5), &mut gradients)?;
-        Ok::<_, Error>([losses, input, gradients].concat())
+        let (losses, saved) = head.forward(&pass, &weights, wave(20).into(), keep)?;
+        let input = head.backward(&pass, &weights, saved, wave(5).into(), &mut gradients)?;
+        Ok::<_, Error>([&losses[..], &input, &gradients].concat())
     });
     ranks.unwrap()
 }

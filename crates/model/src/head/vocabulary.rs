@@ -5,9 +5,9 @@ use crate::error::Error;
 use crate::parts::Linear;
 use crate::rows::{Place, Share, check_len};
 use cairn_collectives::numbers::{self, Number};
-use cairn_kernels::Real;
 use cairn_kernels::cross_entropy::CrossEntropy;
 use cairn_kernels::gemm::Write;
+use cairn_kernels::{Buffer, Real};
 use cairn_tensor::ReduceOp;
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pub(super) struct Seen<R> {
     /// The logarithm of the sum of the exponentials of each token's logits.
     log_sums: Vec<R>,
     /// The logits of all tokens, if these are few.
-    logits: Option<Vec<R>>,
+    logits: Option<Buffer<R>>,
 }
 
 impl Vocabulary {
@@ -77,10 +77,10 @@ impl Vocabulary {
         mut seen: Seen<R>,
         output_gradient: &[R],
         gradients: &mut [R],
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let width = self.table.inputs;
         let loss = self.loss(pass.share());
-        let mut gradient = vec![R::ZERO; rows.len()];
+        let mut gradient = pass.pool.buffer(rows.len());
         for chunk in self.chunks(pass) {
             let place = Place {
                 rows: chunk.len(),

@@ -3,9 +3,9 @@
 use super::{cut, cut_mut};
 use crate::rows::{Place, Share};
 use cairn_arena::{Init, Parameter};
-use cairn_kernels::Real;
 use cairn_kernels::gemm::Write;
 use cairn_kernels::linear as kernel;
+use cairn_kernels::{Buffer, Real};
 
 /// Which dim of a weight ranks share out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,12 +72,12 @@ impl Linear {
     }
 
     /// What follows from `input`: this rank's columns, or its term.
-    pub fn forward<R: Real>(&self, place: Place<'_>, weights: &[R], input: &[R]) -> Vec<R> {
+    pub fn forward<R: Real>(&self, place: Place<'_>, weights: &[R], input: &[R]) -> Buffer<R> {
         let size = self.size(place);
         let [weight, bias] = cut(weights, self.lens(place.share));
         let adds_bias = self.bias && (self.cut == Cut::Outputs || place.share.index == 0);
         let bias = adds_bias.then_some(bias);
-        let mut output = vec![R::ZERO; size.tokens * size.outputs];
+        let mut output = place.pool.buffer(size.tokens * size.outputs);
         size.forward(place.pool, input, weight, bias, &mut output);
         output
     }

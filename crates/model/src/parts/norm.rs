@@ -6,7 +6,7 @@ use crate::error::Error;
 use cairn_arena::{Init, Parameter};
 use cairn_collectives::numbers::Number;
 use cairn_kernels::norm::{LayerNorm, RmsNorm};
-use cairn_kernels::{Pool, Real};
+use cairn_kernels::{Buffer, Pool, Real};
 
 /// Which norm it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Statistics<R> {
 #[derive(Debug)]
 pub struct Normed<R> {
     /// The rows.
-    pub rows: Vec<R>,
+    pub rows: Buffer<R>,
     /// What was found out.
     pub statistics: Statistics<R>,
 }
@@ -86,11 +86,11 @@ impl Norm {
         pool: &Pool,
         weights: &[R],
         input: &[R],
-    ) -> (Vec<R>, Statistics<R>) {
+    ) -> (Buffer<R>, Statistics<R>) {
         let [weight, bias] = cut(weights, self.lens());
         let epsilon = self.epsilon;
         let rows = input.len() / self.width;
-        let mut output = vec![R::ZERO; input.len()];
+        let mut output = pool.buffer(input.len());
         let statistics = match self.kind {
             NormKind::RootMeanSquare => {
                 let mut inverse = vec![R::ZERO; rows];
@@ -135,11 +135,11 @@ impl Norm {
         (input, statistics): (&[R], &Statistics<R>),
         output_gradient: &[R],
         gradients: &mut [R],
-    ) -> Vec<R> {
+    ) -> Buffer<R> {
         let [weight, bias] = cut(weights, self.lens());
         let [weight_gradient, bias_gradient] = cut_mut(gradients, self.lens());
         let epsilon = self.epsilon;
-        let mut input_gradient = vec![R::ZERO; input.len()];
+        let mut input_gradient = pool.buffer(input.len());
         let target = &mut input_gradient;
         match statistics {
             Statistics::RootMeanSquare(inverse) => {
@@ -196,7 +196,7 @@ mod tests {
         let found = (input, &statistics);
         let input_gradient = norm.backward(&pool, weights, found, &factors, &mut gradients);
         let sum = output.iter().zip(factors).map(|(a, b)| a * b).sum();
-        (sum, input_gradient, gradients)
+        (sum, input_gradient.to_vec(), gradients)
     }
 
     #[test]

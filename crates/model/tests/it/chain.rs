@@ -148,22 +148,23 @@ impl<R: Real + Number> Chain<R> {
                 .collect()
         });
         let weights: Vec<Vec<R>> = weights.collect();
-        let mut rows = local_rows(pass, &self.input, self.config.hidden_size);
+        let mut rows = local_rows(pass, &self.input, self.config.hidden_size).into();
         let mut saved: Vec<Saved> = Vec::new();
         for (block, weights) in blocks.iter().zip(&weights) {
             let (output, kept) = block.forward(pass, weights, rows, keep)?;
             saved.push(kept);
             rows = output;
         }
-        let output = rows;
+        let output = rows.to_vec();
         let mut gradients: Vec<Vec<R>> = weights
             .iter()
             .map(|weights| vec![R::ZERO; weights.len()])
             .collect();
-        let mut gradient = match self.ends_with_head() {
+        let gradient = match self.ends_with_head() {
             true => self.output_gradient(),
             false => local_rows(pass, &self.output_gradient(), self.config.hidden_size),
         };
+        let mut gradient = gradient.into();
         if keep == Keep::Nothing {
             saved.clear();
         }
@@ -179,7 +180,7 @@ impl<R: Real + Number> Chain<R> {
         }
         Ok(Local {
             output,
-            input_gradient: gradient,
+            input_gradient: gradient.to_vec(),
             gradients,
         })
     }

@@ -24,7 +24,7 @@ fn forward(change: impl Fn(&mut Batch) + Sync, block: usize) -> Error {
         let weights = vec![0.1; block.parameter_count()];
         let rows = vec![0.5; 80];
         block
-            .forward(&pass, &weights, rows, Keep::Everything)
+            .forward(&pass, &weights, rows.into(), Keep::Everything)
             .map(|_| ())
     });
     result.unwrap_err()

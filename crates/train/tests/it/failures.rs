@@ -8,6 +8,7 @@ use cairn_store::{Memory, Store};
 use cairn_train::{Error, Event};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn memory() -> Arc<dyn Store> {
@@ -34,14 +35,17 @@ fn layouts_that_cannot_be_are_refused_with_all_reasons() {
 
 #[test]
 fn a_rank_that_hangs_is_named_by_the_others() {
-    let model = toy::faulty(2, 1..2, Fault::Sleeps(Duration::from_secs(3)));
+    let seen = Arc::new(AtomicBool::new(false));
+    let model = toy::faulty(2, 1..2, Fault::Hangs(seen.clone()));
     let case = Case::new("dp=4", 0, 1);
     let options = threads::Options {
-        timeout: Duration::from_millis(500),
+        timeout: Duration::from_secs(3),
     };
     let run = threads::run(4, options, |world| {
         let mut trainer = trainer(case.settings(3), world, &model, None)?;
-        (0..3).try_for_each(|_| trainer.step().map(drop))
+        let ended = (0..3).try_for_each(|_| trainer.step().map(drop));
+        seen.store(true, Ordering::Relaxed);
+        ended
     });
     let message = run.unwrap_err().to_string();
     assert!(message.contains("for ranks [2]"), "{message}");

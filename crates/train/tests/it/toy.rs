@@ -8,6 +8,8 @@ use cairn_kernels::gemm::Write;
 use cairn_kernels::linear::Linear;
 use cairn_model::{Activation, Block, Error, Keep, Pass, Saved};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How many tokens there are.
@@ -27,7 +29,7 @@ pub(crate) fn faulty(rank: usize, steps: Range<u64>, fault: Fault) -> Model {
         if world_rank == rank {
             // The one before the last: what it gives reaches the loss and all gradients.
             let block = std::mem::replace(&mut blocks[3], Box::new(Guess));
-            let steps = steps.clone();
+            let (steps, fault) = (steps.clone(), fault.clone());
             blocks[3] = Box::new(Faulty {
                 block,
                 steps,
@@ -75,7 +77,7 @@ impl Block<f32> for Table {
     ) -> Result<(Activation<f32>, Saved), Error> {
         let mut rows = vec![0.0; pass.batch.tokens.len() * WIDTH];
         kernel().forward(pass.pool, weights, &pass.batch.tokens, &mut rows);
-        Ok((rows, Box::new(())))
+        Ok((rows.into(), Box::new(())))
     }
 
     fn backward(
@@ -87,7 +89,7 @@ impl Block<f32> for Table {
         gradients: &mut [f32],
     ) -> Result<Activation<f32>, Error> {
         kernel().backward(pass.pool, &pass.batch.tokens, &gradient, gradients);
-        Ok(Vec::new())
+        Ok(Activation::empty())
     }
 }
 
@@ -119,8 +121,11 @@ impl Block<f32> for Turn {
     ) -> Result<(Activation<f32>, Saved), Error> {
         let mut turned = vec![0.0; input.len()];
         linear(input.len(), WIDTH).forward(pass.pool, &input, weights, None, &mut turned);
-        turned.iter_mut().zip(&input).for_each(|(sum, x)| *sum += x);
-        Ok((turned, Box::new(input)))
+        turned
+            .iter_mut()
+            .zip(&*input)
+            .for_each(|(sum, x)| *sum += x);
+        Ok((turned.into(), Box::new(input.to_vec())))
     }
 
     fn backward(
@@ -134,7 +139,7 @@ impl Block<f32> for Turn {
         let input = saved.downcast::<Vec<f32>>().expect("what forward kept");
         let size = linear(input.len(), WIDTH);
         size.weight_gradient(pass.pool, &input, &gradient, gradients);
-        let output = gradient.clone();
+        let output = gradient.to_vec();
         size.input_gradient(pass.pool, &output, weights, Write::Add, &mut gradient);
         Ok(gradient)
     }
@@ -192,11 +197,11 @@ impl Block<f32> for Guess {
         );
         LOSS.losses(targets, &maxima, &at_target, &mut log_sums, &mut losses);
         let saved = Guessed {
-            input,
+            input: input.to_vec(),
             logits,
             log_sums,
         };
-        Ok((losses, Box::new(saved)))
+        Ok((losses.into(), Box::new(saved)))
     }
 
     fn backward(
@@ -214,16 +219,17 @@ impl Block<f32> for Guess {
         size.weight_gradient(pool, &saved.input, &saved.logits, gradients);
         let mut back = vec![0.0; saved.input.len()];
         size.input_gradient(pool, &saved.logits, weights, Write::Replace, &mut back);
-        Ok(back)
+        Ok(back.into())
     }
 }
 
 /// What a block does besides its work.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Fault {
     Panics,
     Fails,
-    Sleeps(Duration),
+    /// Until the others have seen it.
+    Hangs(Arc<AtomicBool>),
     GivesNaN,
 }
 
@@ -250,7 +256,7 @@ impl Block<f32> for Faulty {
     ) -> Result<(Activation<f32>, Saved), Error> {
         let (mut output, saved) = self.block.forward(pass, weights, input, keep)?;
         if self.steps.contains(&pass.step) {
-            match self.fault {
+            match &self.fault {
                 Fault::Panics => panic!("the block was told to"),
                 Fault::Fails => {
                     return Err(Error::Token {
@@ -258,7 +264,11 @@ impl Block<f32> for Faulty {
                         vocab_size: 5,
                     });
                 }
-                Fault::Sleeps(time) => std::thread::sleep(time),
+                Fault::Hangs(seen) => {
+                    while !seen.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                }
                 Fault::GivesNaN => output.fill(f32::NAN),
             }
         }
