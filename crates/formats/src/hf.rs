@@ -9,7 +9,8 @@ use crate::{Error, numbered, safetensors, torch_zip};
 use cairn_sharding::{Piece, Region};
 use cairn_store::{ObjectMeta, Store};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
+use std::collections::{BTreeMap, HashMap};
 
 /// The index file of a model split over several files.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -27,7 +28,16 @@ const SHARDING_KEY: &str = "DCP_SHARDING_INFO";
 
 #[derive(Deserialize)]
 struct Index {
-    weight_map: BTreeMap<String, String>,
+    weight_map: HashMap<String, String>,
+}
+
+impl Index {
+    /// Each tensor with its file.
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.weight_map
+            .iter()
+            .map(|(name, file)| (name.as_str(), file.as_str()))
+    }
 }
 
 #[derive(Deserialize)]
@@ -112,27 +122,26 @@ fn add_file(store: &dyn Store, key: &str, model: &mut Model) -> Result<(), Error
     for entry in header.entries {
         let offset = header.data_start + entry.begin;
         let shard = shards.as_ref().and_then(|shards| shards.get(&entry.name));
-        match (shard, model.tensors.get_mut(&entry.name)) {
-            (Some(shard), known) => {
-                let piece = shard_piece(key, file, offset, &entry, shard)?;
-                let known = match known {
-                    Some(known) => known,
-                    None => model.tensors.entry(entry.name.clone()).or_insert(Tensor {
-                        dtype: entry.dtype,
-                        shape: vec![0; entry.shape.len()],
-                        pieces: Vec::new(),
-                    }),
-                };
-                join_shard(key, &entry, known, piece)?;
+        if let Some(shard) = shard {
+            let piece = shard_piece(key, file, offset, &entry, shard)?;
+            let known = model.tensors.entry(entry.name.clone());
+            let known = known.or_insert_with(|| Tensor {
+                dtype: entry.dtype,
+                shape: vec![0; entry.shape.len()],
+                pieces: Vec::new(),
+            });
+            join_shard(key, &entry, known, piece)?;
+            continue;
+        }
+        match model.tensors.entry(entry.name) {
+            Vacant(place) => {
+                place.insert(Tensor::whole(entry.dtype, entry.shape, file, offset));
             }
-            (None, None) => {
-                let tensor = Tensor::whole(entry.dtype, entry.shape, file, offset);
-                model.tensors.insert(entry.name, tensor);
-            }
-            (None, Some(known)) => {
-                let other = known.pieces.first().map_or(file, |piece| piece.file);
+            Occupied(known) => {
+                let pieces = &known.get().pieces;
+                let other = pieces.first().map_or(file, |piece| piece.file);
                 let other = &model.files[other].key;
-                let reason = format!("tensor `{}` is also in `{other}`", entry.name);
+                let reason = format!("tensor `{}` is also in `{other}`", known.key());
                 return Err(header_error(key, reason));
             }
         }
@@ -217,19 +226,28 @@ fn from_index(
     files.sort_unstable();
     files.dedup();
     let mut model = open(store, &files)?;
-    for (name, file) in &index.weight_map {
-        let found = model
-            .find(name)
-            .and_then(|tensor| tensor.pieces.first())
-            .map(|piece| &model.files[piece.file].key);
-        if found != Some(file) {
-            return Err(fail(format!("tensor `{name}` is not in `{file}`")));
+    let mut wanted: HashMap<&str, &str> = index.pairs().collect();
+    let holds = |tensor: &Tensor, file: &str| {
+        let piece = tensor.pieces.first();
+        piece.is_some_and(|piece| model.files[piece.file].key == file)
+    };
+    model.tensors.retain(|name, tensor| {
+        let file = wanted.get(name.as_str()).copied();
+        let found = file.is_some_and(|file| holds(tensor, file));
+        if found {
+            wanted.remove(name.as_str());
         }
+        file.is_some()
+    });
+    // What is left goes by another name, or is not where it should be.
+    let is_missing = |(name, file): &(&str, &str)| {
+        let found = model.find(name);
+        !found.is_some_and(|tensor| holds(tensor, file))
+    };
+    match wanted.into_iter().filter(is_missing).min() {
+        Some((name, file)) => Err(fail(format!("tensor `{name}` is not in `{file}`"))),
+        None => Ok(model),
     }
-    model
-        .tensors
-        .retain(|name, _| index.weight_map.contains_key(name));
-    Ok(model)
 }
 
 fn is_asset(key: &str) -> bool {
