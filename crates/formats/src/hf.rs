@@ -10,7 +10,7 @@ use cairn_sharding::{Piece, Region};
 use cairn_store::{ObjectMeta, Store};
 use serde::Deserialize;
 use std::collections::btree_map::Entry::{Occupied, Vacant};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The index file of a model split over several files.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -222,9 +222,9 @@ fn from_index(
     };
     let index: Index = serde_json::from_slice(&store.get(index_file)?)
         .map_err(|e| fail(format!("not an index: {e}")))?;
-    let mut files: Vec<&str> = index.weight_map.values().map(String::as_str).collect();
+    let files: HashSet<&str> = index.pairs().map(|(_, file)| file).collect();
+    let mut files: Vec<&str> = files.into_iter().collect();
     files.sort_unstable();
-    files.dedup();
     let mut model = open(store, &files)?;
     let mut wanted: HashMap<&str, &str> = index.pairs().collect();
     let holds = |tensor: &Tensor, file: &str| {
