@@ -33,6 +33,19 @@ const PEERS_FOLDER: &str = "python/bench";
 /// The scripts that do the work with other tools; each prints one JSON line per phase.
 const PEERS: [&str; 2] = ["torch_dcp.py", "safetensors_files.py"];
 
+/// The script that converts with Cairn, copies, and casts with torch.
+const CONVERT: &str = "convert.py";
+
+/// Compiles a recipe of very many tensors.
+const RECIPES: [&str; 6] = [
+    "bench",
+    "--quiet",
+    "--package",
+    "cairn-recipe",
+    "--bench",
+    "compile",
+];
+
 /// What there is to measure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
@@ -98,7 +111,7 @@ impl Options {
                 "--ranks" => options.ranks = value()?.parse()?,
                 "--directory" => options.directory = std::path::absolute(value()?)?,
                 "--machine" => options.machine = Some(value()?.to_owned()),
-                "--convert" => options.subject = Subject::Command("convert.py"),
+                "--convert" => options.subject = Subject::Command(CONVERT),
                 "--merge" => options.subject = Subject::Command("merge.py"),
                 "--train" => options.subject = Subject::Command("train.py"),
                 "--python" => options.subject = Subject::Package,
@@ -119,6 +132,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
     std::fs::create_dir_all(&options.directory)?;
     let mut measurements = match options.subject {
         Subject::Engine => engine(workspace, &options)?,
+        Subject::Command(CONVERT) => Measurement::collect(workspace.cargo(&RECIPES))?,
         _ => Vec::new(),
     };
     let python = venv::ensure(workspace)?;
