@@ -28,6 +28,8 @@ pub struct Hyper {
     pub weight_decay: f64,
     /// The greatest norm of all gradients together; larger ones are scaled down to it. No limit if none.
     pub clip: Option<f64>,
+    /// Whether to change nothing, whatever the gradients are: the loss is not finite, for example. The same on every rank.
+    pub skip: bool,
 }
 
 /// What a step did, the same on every rank.
@@ -37,14 +39,14 @@ pub struct StepReport {
     pub gradient_norm: f64,
     /// Whether they were scaled down.
     pub clipped: bool,
-    /// Whether nothing was changed, because a gradient is infinite or no number.
+    /// Whether nothing was changed, because a gradient is infinite or no number, or it was to be skipped.
     pub skipped: bool,
 }
 
 impl Arena {
     /// Changes the parameters by their gradients, which are then zero again.
     ///
-    /// If the norm of all gradients is not finite, nothing is changed on any rank.
+    /// If the norm of all gradients is not finite, or the step is to be skipped, nothing is changed on any rank.
     ///
     /// # Collective
     /// Every rank of the world calls it.
@@ -64,7 +66,7 @@ impl Arena {
         let scale = hyper
             .clip
             .map_or(1.0, |most| clip_scale(gradient_norm, most));
-        let skipped = !gradient_norm.is_finite();
+        let skipped = hyper.skip || !gradient_norm.is_finite();
         if !skipped {
             self.updates += 1;
             self.update(&gradients, hyper, scale)?;

@@ -132,18 +132,20 @@ impl Trainer {
         let asked = f64::from(u8::from(self.stop.load(Ordering::Relaxed)));
         let mut sums = [self.sum(&losses), asked];
         numbers::all_reduce(self.layout.world.as_ref(), ReduceOp::Sum, &mut sums)?;
+        let loss = sums[0] / counted.max(1) as f64;
         let learning_rate = self.rates.at(self.progress.step);
         self.fence()?;
         let outcome = self.arena.step(&Hyper {
             learning_rate,
             weight_decay: self.settings.optimizer.weight_decay(),
             clip: self.settings.clip,
+            skip: !loss.is_finite(),
         })?;
         self.advance(tokens.unsigned_abs(), outcome.skipped);
         self.average()?;
         let report = StepReport {
             step: self.progress.step,
-            loss: sums[0] / counted.max(1) as f64,
+            loss,
             gradient_norm: outcome.gradient_norm,
             learning_rate,
             tokens: tokens.unsigned_abs(),

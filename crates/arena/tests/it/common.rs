@@ -77,6 +77,7 @@ pub(crate) const HYPER: Hyper = Hyper {
     learning_rate: 0.01,
     weight_decay: 0.1,
     clip: Some(1.0),
+    skip: false,
 };
 
 pub(crate) fn parameter(name: &str, shape: &[usize], split: Option<usize>) -> Parameter {

@@ -46,6 +46,7 @@ fn descent(clip: Option<f64>) -> (Optimizer, Hyper) {
         learning_rate: 1.0,
         weight_decay: 0.0,
         clip,
+        skip: false,
     };
     (optimizer, hyper)
 }

@@ -30,6 +30,7 @@ const HYPER: Hyper = Hyper {
     learning_rate: 0.05,
     weight_decay: 0.1,
     clip: Some(1.5),
+    skip: false,
 };
 
 fn gradient(step: f32) -> [f32; 4] {

@@ -1,11 +1,12 @@
 //! What happens when something fails: a clear end, or recovery, and the last good step loads.
 
-use crate::support::{Case, assert_close, train, trainer};
+use crate::support::{Case, Model, assert_close, train, trainer};
 use crate::toy::{self, Fault};
+use cairn_checkpoint::{Checkpointer, World};
 use cairn_collectives::threads;
 use cairn_store::testing::{self, FlakyStore, Operation, Rule};
 use cairn_store::{Memory, Store};
-use cairn_train::{Error, Event};
+use cairn_train::{Error, Event, weights};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,17 +105,42 @@ fn steps_that_are_not_finite_change_nothing_on_any_rank() {
 }
 
 #[test]
+fn a_loss_that_is_not_finite_skips_the_step_even_if_gradients_are() {
+    let after = |model: &Model| {
+        let case = Case::new("dp=2,pp=2", 2, 1);
+        let store = memory();
+        let reports = train(&case, model, Some(&store), (4, 4));
+        let run = Checkpointer::new(store, World::single());
+        let weights = weights::whole(&(Arc::new(run.open(4).unwrap()) as _), &model.alone());
+        (reports, weights.unwrap())
+    };
+    // Rank 1 has the last blocks for the first half of the data.
+    let (loss, weights) = after(&toy::faulty_loss(1, 1..3, Fault::GivesNaN));
+    assert!(loss[1].loss.is_nan() && loss[1].gradient_norm.is_finite());
+    let skipped: Vec<bool> = loss.iter().map(|report| report.skipped).collect();
+    assert_eq!(skipped, [false, true, true, false]);
+    // As if it had been the gradients.
+    let (gradients, expected) = after(&toy::faulty(1, 1..3, Fault::GivesNaN));
+    assert!(gradients[1].gradient_norm.is_nan());
+    assert_eq!(weights, expected);
+}
+
+#[test]
 fn too_many_steps_that_are_not_finite_end_the_run() {
     let case = Case::new("dp=2", 0, 1);
-    let model = toy::faulty(0, 1..9, Fault::GivesNaN);
-    let run = case.run(|world| {
-        let mut settings = case.settings(9);
-        settings.max_skipped = 2;
-        trainer(settings, world, &model, None)?.run(&mut |_, _| Ok(()))
-    });
-    match run.unwrap_err() {
-        Error::NotFinite { step, skipped } => assert_eq!((step, skipped), (4, 3)),
-        error => panic!("{error}"),
+    for model in [
+        toy::faulty(0, 1..9, Fault::GivesNaN),
+        toy::faulty_loss(0, 1..9, Fault::GivesNaN),
+    ] {
+        let run = case.run(|world| {
+            let mut settings = case.settings(9);
+            settings.max_skipped = 2;
+            trainer(settings, world, &model, None)?.run(&mut |_, _| Ok(()))
+        });
+        match run.unwrap_err() {
+            Error::NotFinite { step, skipped } => assert_eq!((step, skipped), (4, 3)),
+            error => panic!("{error}"),
+        }
     }
 }
 
@@ -147,7 +173,7 @@ fn a_full_disk_costs_a_checkpoint_and_no_step() {
         assert_eq!(told, ["saving 2", "saving 4", "failed 4", "saving 6"]);
     }
     flaky.clear();
-    let run = cairn_checkpoint::Checkpointer::new(store, cairn_checkpoint::World::single());
+    let run = Checkpointer::new(store, World::single());
     assert_eq!(run.steps().unwrap(), [2, 6, 7]);
 }
 

@@ -22,15 +22,24 @@ pub(crate) fn model() -> Model {
     Model::new(TOKENS, |_, _| blocks())
 }
 
-/// The same, with a block that fails on rank `rank` after each number of steps in `steps`.
+/// The same, with a block that fails on rank `rank` after each number of steps in `steps`: the one before the last, so that what it gives reaches the
+/// loss and all gradients.
 pub(crate) fn faulty(rank: usize, steps: Range<u64>, fault: Fault) -> Model {
+    faulty_at(3, rank, steps, fault)
+}
+
+/// The same, with the last block: what it gives reaches the loss alone.
+pub(crate) fn faulty_loss(rank: usize, steps: Range<u64>, fault: Fault) -> Model {
+    faulty_at(4, rank, steps, fault)
+}
+
+fn faulty_at(at: usize, rank: usize, steps: Range<u64>, fault: Fault) -> Model {
     Model::new(TOKENS, move |_, world_rank| {
         let mut blocks = blocks();
         if world_rank == rank {
-            // The one before the last: what it gives reaches the loss and all gradients.
-            let block = std::mem::replace(&mut blocks[3], Box::new(Guess));
+            let block = std::mem::replace(&mut blocks[at], Box::new(Guess));
             let (steps, fault) = (steps.clone(), fault.clone());
-            blocks[3] = Box::new(Faulty {
+            blocks[at] = Box::new(Faulty {
                 block,
                 steps,
                 fault,
