@@ -58,6 +58,14 @@ pub enum Error {
     /// A run without a place for checkpoints was asked for one.
     #[error("the run has no place for checkpoints")]
     NoRun,
+    /// Checkpoints cannot be written where they are to go.
+    #[error("checkpoints cannot be written to `{url}`")]
+    Unwritable {
+        /// Where they are to go.
+        url: String,
+        /// Why not.
+        source: cairn_store::Error,
+    },
     /// A group of ranks failed.
     #[error(transparent)]
     Collective(#[from] cairn_collectives::Error),
@@ -105,10 +113,22 @@ impl Error {
             }
             Self::NoRun => Some("give the run a folder".into()),
             Self::Checkpoint(error) => error.hint(),
+            Self::Unwritable { source, .. } => source.hint(),
             Self::Save { source, .. } => source.hint(),
             _ => None,
         }
     }
+}
+
+/// An error and its causes, in one line.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
 }
 
 fn each(skipped: &[(u64, String)]) -> String {

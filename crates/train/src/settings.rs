@@ -205,6 +205,8 @@ pub struct Checkpoints {
     pub keep_last: Option<usize>,
     /// Steps that are multiples of this stay, too.
     pub keep_every: Option<u64>,
+    /// How many saves in a row may fail before the run ends; any number if not given.
+    pub max_failed: Option<u64>,
     /// Keep a running average of the weights that keeps so much of itself with every step, such as 0.999.
     pub ema: Option<f64>,
 }

@@ -170,9 +170,16 @@ impl Trainer {
     ///
     /// # Collective
     /// # Errors
-    /// As [`step`](Self::step), or if the last step cannot be saved. A save before that fails is told and tried again at the next.
+    /// As [`step`](Self::step); if nothing can be written where checkpoints go, before the first step; or if the last step cannot be saved. A save before
+    /// that fails is told, and the next is tried, as often in a row as the settings allow.
     pub fn run(&mut self, each: &mut Listener<'_>) -> Result<Ending, Error> {
         let mut ending = Ending::Finished;
+        let is_first = self.layout.world.rank() == 0;
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| is_first)
+            && self.progress.step < self.settings.steps
+        {
+            keeper.check_writable()?;
+        }
         while self.progress.step < self.settings.steps {
             let report = self.step()?;
             each(self, Event::Step(&report))?;

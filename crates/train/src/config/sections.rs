@@ -79,6 +79,7 @@ fn checkpoints(root: &Reader<'_>) -> Checkpoints {
         every: table.within("every", 1.., "at least 1"),
         keep_last: table.within("keep_last", 1.., "at least 1"),
         keep_every: table.within("keep_every", 1.., "at least 1"),
+        max_failed: table.optional("max_failed"),
         ema: table.within("ema", 0.0..1.0, "at least 0 and less than 1"),
     };
     table.finish();

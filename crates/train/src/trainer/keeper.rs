@@ -2,7 +2,7 @@
 
 use super::average::Average;
 use super::{Home, Trainer};
-use crate::Error;
+use crate::error::{Error, told};
 use crate::parallel::Layout;
 use crate::report::Event;
 use crate::settings::{Checkpoints, Settings};
@@ -11,7 +11,7 @@ use cairn_checkpoint::{
     Checkpointer, Error as CheckpointError, IfCommitted, SaveOptions, Saving, State, World,
 };
 use cairn_collectives::{broadcast_value, gather_values};
-use cairn_store::Store;
+use cairn_store::{PutMode, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -33,6 +33,8 @@ pub(super) struct Keeper {
     chosen: Checkpoints,
     /// The newest save of this launch.
     newest: Option<Saving>,
+    /// How many saves failed, one after another.
+    failed: u64,
     /// The step that the run was resumed from.
     pub(super) resumed: Option<u64>,
     pruning: Option<JoinHandle<()>>,
@@ -59,8 +61,21 @@ impl Keeper {
             },
             chosen: settings.checkpoints.clone(),
             newest: None,
+            failed: 0,
             resumed: None,
             pruning: None,
+        })
+    }
+
+    /// Refuses a place for checkpoints that cannot be written to, before there is something to lose.
+    pub(super) fn check_writable(&self) -> Result<(), Error> {
+        let store = self.checkpointer.store();
+        let key = format!("probe-{}", self.world.session());
+        let written = store.put(&key, b"-", PutMode::Replace);
+        let gone = written.and_then(|()| store.delete(&key));
+        gone.map_err(|source| Error::Unwritable {
+            url: store.url(),
+            source,
         })
     }
 
@@ -82,6 +97,15 @@ impl Keeper {
         let average = decay.map(|decay| Average::new(decay, &self.world, state, of));
         self.average = average.transpose()?;
         Ok(())
+    }
+
+    /// Counts a save that failed. It is the end if the settings allow no more of them.
+    fn count_failed(&mut self, step: u64, source: Arc<CheckpointError>) -> Result<(), Error> {
+        self.failed += 1;
+        match self.chosen.max_failed {
+            Some(most) if self.failed > most => Err(Error::Save { step, source }),
+            _ => Ok(()),
+        }
     }
 
     /// Takes the places of committed steps from now on: they were found to be damaged.
@@ -192,11 +216,17 @@ impl Trainer {
     pub(super) fn try_save(&mut self, each: &mut super::Listener<'_>) -> Result<(), Error> {
         let saving = match self.save() {
             Err(Error::Checkpoint(CheckpointError::PreviousSave { step, source })) => {
-                let reason = source.to_string();
+                let reason = told(&*source);
                 each(self, Event::SaveFailed { step, reason })?;
+                let keeper = self.keeper.as_mut().ok_or(Error::NoRun)?;
+                keeper.count_failed(step, source)?;
                 self.save()?
             }
-            saving => saving?,
+            saving => {
+                let saving = saving?;
+                self.keeper.as_mut().ok_or(Error::NoRun)?.failed = 0;
+                saving
+            }
         };
         let (step, stall) = (saving.step(), saving.stall());
         each(self, Event::Saving { step, stall })

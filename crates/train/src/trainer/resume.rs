@@ -2,7 +2,7 @@
 
 use super::Trainer;
 use super::keeper::PROGRESS;
-use crate::Error;
+use crate::error::{Error, told};
 use crate::report::Progress;
 use cairn_arena::{Loaded, Scope, UPDATES};
 use cairn_checkpoint::{Checkpoint, LoadOptions, SharedSource};
@@ -110,15 +110,4 @@ fn value<T: DeserializeOwned>(checkpoint: &Checkpoint, name: &str) -> Result<T, 
     value.ok_or_else(|| Error::NotATrainer {
         step: checkpoint.step(),
     })
-}
-
-/// An error and its causes, in one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }
