@@ -46,7 +46,7 @@ impl Arena {
     ///
     /// # Collective
     /// # Errors
-    /// If parameters cannot be stored as asked, tied ones differ, or a rank does not come along.
+    /// If parameters cannot be stored as asked, tied ones differ, files cannot be made, or a rank does not come along.
     pub fn new(buckets: Vec<Bucket>, groups: Groups, mut options: Options) -> Result<Self, Error> {
         if !matches!(options.dtype, DType::F32 | DType::Bf16) {
             let dtype = options.dtype;
@@ -60,7 +60,7 @@ impl Arena {
             _ => (groups.dp.size(), groups.dp.rank()),
         };
         let memory = |bucket| Memory::new(bucket, parts, index, &options);
-        let memories: Vec<Memory> = buckets.into_iter().map(memory).collect();
+        let memories: Vec<Memory> = buckets.into_iter().map(memory).collect::<Result<_, _>>()?;
         let mut sums = vec![Sums::partial(&memories, &groups)];
         sums.extend(Sums::tied(&memories, &groups)?);
         let tools = Tools::new(groups.dp.as_ref(), options.pool.clone())?;

@@ -12,6 +12,9 @@ pub enum Error {
     /// State cannot be saved or loaded.
     #[error(transparent)]
     Checkpoint(#[from] cairn_checkpoint::Error),
+    /// What the optimizer remembers cannot be kept in files.
+    #[error("what the optimizer remembers cannot be kept in files")]
+    Offload(#[source] cairn_store::Error),
     /// A parameter has no place on the mesh.
     #[error("parameter `{name}` has no place on the mesh")]
     Place {
@@ -64,6 +67,7 @@ impl Error {
         match self {
             Self::Collective(error) => error.hint(),
             Self::Checkpoint(error) => error.hint(),
+            Self::Offload(error) => error.hint(),
             Self::Place { source, .. } => source.hint(),
             Self::Type { .. } => {
                 Some("parameters are `f32`, or `bf16` beside `f32` masters".into())

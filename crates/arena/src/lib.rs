@@ -28,6 +28,7 @@ mod memory;
 mod optimizer;
 mod options;
 mod parameters;
+mod remembered;
 mod schedule;
 mod state;
 mod step;

@@ -1,14 +1,15 @@
 //! Loading the memory of a rank from a checkpoint or a model.
 
+use crate::cut::Cut;
+use crate::memory::Memory;
 use crate::state::{Axes, MASTER};
-use crate::{Arena, Error};
+use crate::{Arena, Bucket, Error, Options};
 use bytemuck::cast_slice_mut;
 use cairn_checkpoint::{LoadOptions, LoadReport, SharedSource, Strictness, Target, load, recast};
 use cairn_sharding::{Mesh, TensorSpec};
 use cairn_tensor::DType;
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// How much is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub enum Scope {
 pub struct Loaded {
     /// How parameters were loaded.
     pub parameters: LoadReport,
-    /// How master weights and moments were loaded.
-    pub state: LoadReport,
+    /// How master weights and moments were loaded: into memory all at once, into files bucket by bucket.
+    pub state: Vec<LoadReport>,
     /// Parameters that were stored as another type and cast: from a stored master, where there is one, else from the parameter.
     pub cast: Vec<String>,
     /// Parameters without a stored master weight, which is now the stored parameter widened.
@@ -65,13 +66,9 @@ impl Arena {
         let cast = misfits(source, &wanted, dtype);
         let parameters = fill(source, wanted, dtype, rank, options)?;
 
-        let wanted = self.wanted_state(mesh, source, scope)?;
-        let is_widened = |wanted: &&Wanted| wanted.name == wanted.parameter;
-        let widened = wanted.iter().filter(is_widened);
-        let widened = widened.map(|wanted| wanted.parameter.clone()).collect();
-        let state = fill(source, wanted, DType::F32, rank, options)?;
+        let (state, widened) = self.load_state(mesh, source, scope, options)?;
         if scope == Scope::Parameters {
-            self.start_anew();
+            self.start_anew()?;
         }
         Ok(Loaded {
             parameters,
@@ -82,13 +79,16 @@ impl Arena {
     }
 
     /// Forgets what the optimizer remembers.
-    fn start_anew(&mut self) {
+    fn start_anew(&mut self) -> Result<(), Error> {
         self.updates = 0;
         for memory in &mut self.memories {
-            for moment in &mut memory.moments {
-                Arc::make_mut(moment).fill(0.0);
-            }
+            let masters = usize::from(memory.has_master);
+            memory.remembered.change(|_, lists| {
+                lists[masters..].iter_mut().for_each(|moment| moment.fill(0.0));
+                Ok(())
+            })?;
         }
+        Ok(())
     }
 
     fn wanted_parameters(
@@ -118,39 +118,101 @@ impl Arena {
         Ok(wanted)
     }
 
-    fn wanted_state(
+    /// Loads master weights and moments; tells also which parameters have no stored master.
+    fn load_state(
         &mut self,
         mesh: &Mesh,
         source: &SharedSource,
         scope: Scope,
-    ) -> Result<Vec<Wanted<'_>>, Error> {
-        let axes = Axes::new(mesh, self, self.groups.world.rank())?;
-        let options = &self.options;
-        let mut wanted = Vec::new();
+        load: &LoadOptions,
+    ) -> Result<(Vec<LoadReport>, Vec<String>), Error> {
+        let rank = self.groups.world.rank();
+        let origin = Origin {
+            axes: Axes::new(mesh, self, rank)?,
+            options: &self.options,
+            source,
+            scope,
+        };
+        let (mut reports, mut widened, mut at_once) = (Vec::new(), Vec::new(), Vec::new());
         for memory in &mut self.memories {
-            let pieces: Vec<_> = memory.cut.pieces().map(|piece| piece.shard).collect();
-            let slots = memory.bucket.slots().to_vec();
-            for (prefix, values) in memory.state_mut(&options.optimizer) {
-                let is_master = prefix == MASTER;
-                if scope == Scope::Parameters && !is_master {
-                    continue;
+            let prefixes = memory.prefixes(&self.options.optimizer);
+            let Memory {
+                bucket,
+                cut,
+                remembered,
+                ..
+            } = memory;
+            if !remembered.is_in_file() {
+                let lists = remembered.lists_mut().unwrap_or_default();
+                at_once.extend(origin.wanted(bucket, cut, &prefixes, lists)?);
+                continue;
+            }
+            let mut buffers = vec![vec![0.0; cut.len()]; prefixes.len()];
+            let lists = buffers.iter_mut().map(|buffer| &mut buffer[..]);
+            let wanted = origin.wanted(bucket, cut, &prefixes, lists.collect())?;
+            widened.extend(without_master(&wanted));
+            reports.push(fill(source, wanted, DType::F32, rank, load)?);
+            remembered.change(|part, lists| {
+                for (list, buffer) in lists.iter_mut().zip(&buffers) {
+                    list.copy_from_slice(&buffer[part.clone()]);
                 }
-                let parts = split(size_of::<f32>(), pieces.clone(), cast_slice_mut(values));
-                for (slot, bytes) in slots.iter().zip(parts) {
-                    let parameter = slot.parameter.name.clone();
-                    let name = format!("{prefix}{parameter}");
-                    let widens = is_master && source.find(&name).is_none();
-                    wanted.push(Wanted {
-                        name: if widens { parameter.clone() } else { name },
-                        parameter,
-                        spec: axes.state(slot, options)?,
-                        bytes,
-                    });
-                }
+                Ok(())
+            })?;
+        }
+        widened.extend(without_master(&at_once));
+        if !at_once.is_empty() {
+            reports.push(fill(source, at_once, DType::F32, rank, load)?);
+        }
+        Ok((reports, widened))
+    }
+}
+
+/// What master weights and moments are loaded from, and how much of them.
+struct Origin<'a> {
+    axes: Axes<'a>,
+    options: &'a Options,
+    source: &'a SharedSource,
+    scope: Scope,
+}
+
+impl Origin<'_> {
+    /// What is to be loaded into the lists of a bucket, whose names begin with `prefixes`.
+    fn wanted<'m>(
+        &self,
+        bucket: &Bucket,
+        cut: &Cut,
+        prefixes: &[String],
+        lists: Vec<&'m mut [f32]>,
+    ) -> Result<Vec<Wanted<'m>>, Error> {
+        let pieces: Vec<_> = cut.pieces().map(|piece| piece.shard).collect();
+        let mut wanted = Vec::new();
+        for (prefix, list) in prefixes.iter().zip(lists) {
+            let is_master = prefix == MASTER;
+            if self.scope == Scope::Parameters && !is_master {
+                continue;
+            }
+            let parts = split(size_of::<f32>(), pieces.clone(), cast_slice_mut(list));
+            for (slot, bytes) in bucket.slots().iter().zip(parts) {
+                let parameter = slot.parameter.name.clone();
+                let name = format!("{prefix}{parameter}");
+                let widens = is_master && self.source.find(&name).is_none();
+                wanted.push(Wanted {
+                    name: if widens { parameter.clone() } else { name },
+                    parameter,
+                    spec: self.axes.state(slot, self.options)?,
+                    bytes,
+                });
             }
         }
         Ok(wanted)
     }
+}
+
+/// The parameters that are loaded as their own masters.
+fn without_master(wanted: &[Wanted<'_>]) -> Vec<String> {
+    let is_widened = |wanted: &&Wanted<'_>| wanted.name == wanted.parameter;
+    let widened = wanted.iter().filter(is_widened);
+    widened.map(|wanted| wanted.parameter.clone()).collect()
 }
 
 /// The parts of `bytes` at these ranges of elements, which lie one after another.

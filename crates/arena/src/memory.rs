@@ -4,8 +4,9 @@ use crate::cut::{Cut, Piece};
 use crate::gradients::Gradients;
 use crate::init::fill;
 use crate::parameters::{Parameters, Values};
+use crate::remembered::Remembered;
 use crate::state::MASTER;
-use crate::{Bucket, Optimizer, Options, Slot, Stage};
+use crate::{Bucket, Error, Optimizer, Options, Slot, Stage};
 use cairn_kernels::Pool;
 use cairn_kernels::elementwise::narrow;
 use cairn_tensor::DType;
@@ -22,15 +23,20 @@ pub(crate) struct Memory {
     /// Whether only this rank's shard of the parameters is held.
     is_sharded: bool,
     pub(crate) gradients: Gradients,
-    /// This rank's shard of the parameters in `f32`; none if they are stored so.
-    pub(crate) master: Option<Arc<Vec<f32>>>,
-    /// This rank's shard of what the optimizer remembers, by [`Optimizer::moments`](crate::Optimizer).
-    pub(crate) moments: Vec<Arc<Vec<f32>>>,
+    /// Whether the first of the lists that are remembered has the parameters in `f32`; none has if they are stored so.
+    pub(crate) has_master: bool,
+    /// This rank's shard of the masters, and of what the optimizer remembers, by [`Optimizer::moments`](crate::Optimizer).
+    pub(crate) remembered: Remembered,
 }
 
 impl Memory {
     /// The first values of a bucket, for rank `index` of `parts`.
-    pub(crate) fn new(bucket: Bucket, parts: usize, index: usize, options: &Options) -> Self {
+    pub(crate) fn new(
+        bucket: Bucket,
+        parts: usize,
+        index: usize,
+        options: &Options,
+    ) -> Result<Self, Error> {
         let cut = Cut::new(&bucket, parts, index);
         let whole = Cut::new(&bucket, 1, 0);
         let is_sharded = options.stage == Stage::Parameters;
@@ -45,26 +51,29 @@ impl Memory {
             }
             values
         };
-        let (values, master) = match options.dtype {
-            DType::Bf16 => (
-                Values::Bf16(narrowed(pool, &first(held))),
-                Some(Arc::new(first(&cut))),
-            ),
-            _ => (Values::F32(first(held)), None),
+        let has_master = options.dtype == DType::Bf16;
+        let lists = options.optimizer.moments().len() + usize::from(has_master);
+        let mut remembered = Remembered::zeros(lists, cut.len(), options.offload.as_deref())?;
+        let values = match has_master {
+            true => Values::Bf16(narrowed(pool, &first(held))),
+            false => Values::F32(first(held)),
         };
-        let moments = options.optimizer.moments();
-        Self {
-            moments: moments
-                .iter()
-                .map(|_| Arc::new(vec![0.0; cut.len()]))
-                .collect(),
+        if has_master {
+            let master = first(&cut);
+            remembered.change(|part, lists| {
+                lists[0].copy_from_slice(&master[part]);
+                Ok(())
+            })?;
+        }
+        Ok(Self {
             parameters: Parameters::new(values),
             is_sharded,
             gradients: Gradients::default(),
-            master,
+            has_master,
+            remembered,
             cut: Arc::new(cut),
             bucket,
-        }
+        })
     }
 
     /// The parameters, each with the piece of it that this rank's part of the optimizer works on.
@@ -88,30 +97,12 @@ impl Memory {
         })
     }
 
-    /// Master weights and moments, each with what their names begin with.
-    pub(crate) fn state(
-        &self,
-        optimizer: &Optimizer,
-    ) -> impl Iterator<Item = (String, &Arc<Vec<f32>>)> {
-        let master = self
-            .master
-            .iter()
-            .map(|values| (MASTER.to_string(), values));
-        let moments = optimizer.moments().iter().zip(&self.moments);
-        master.chain(moments.map(|(name, values)| (format!("optimizer.{name}."), values)))
-    }
-
-    /// As [`state`](Self::state), to change.
-    pub(crate) fn state_mut(
-        &mut self,
-        optimizer: &Optimizer,
-    ) -> impl Iterator<Item = (String, &mut [f32])> {
-        let master = self.master.iter_mut();
-        let master = master.map(|values| (MASTER.to_string(), values));
-        let moments = optimizer.moments().iter().zip(&mut self.moments);
-        let moments = moments.map(|(name, values)| (format!("optimizer.{name}."), values));
-        let all = master.chain(moments);
-        all.map(|(prefix, values)| (prefix, &mut Arc::make_mut(values)[..]))
+    /// What the names of the remembered lists begin with, in order.
+    pub(crate) fn prefixes(&self, optimizer: &Optimizer) -> Vec<String> {
+        let master = self.has_master.then(|| MASTER.to_string());
+        let moments = optimizer.moments().iter();
+        let moments = moments.map(|name| format!("optimizer.{name}."));
+        master.into_iter().chain(moments).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{Error, Optimizer};
 use cairn_collectives::Communicator;
 use cairn_kernels::Pool;
 use cairn_tensor::DType;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What the ranks of the `dp` axis share out, instead of holding all of it each. Later stages share out more.
@@ -44,6 +45,8 @@ pub struct Options {
     pub stage: Stage,
     /// How parameters follow gradients.
     pub optimizer: Optimizer,
+    /// The folder for files that hold what the optimizer remembers, in place of memory. They have no names, and go with the process.
+    pub offload: Option<PathBuf>,
     /// Decides the first values.
     pub seed: u64,
     /// The threads of this rank.

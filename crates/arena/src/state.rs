@@ -97,7 +97,8 @@ impl Arena {
     /// Adds everything that this rank holds to a state, as it is now.
     ///
     /// A save need not copy it before it returns: the state shares this memory, and a step that comes before all is captured changes a copy.
-    /// To step without that copy, wait for [`Saving::fence`](cairn_checkpoint::Saving::fence) first.
+    /// To step without that copy, wait for [`Saving::fence`](cairn_checkpoint::Saving::fence) first. What is in files is read when it is captured, which
+    /// no fence waits for: a step before that writes other files.
     ///
     /// # Errors
     /// If the mesh is not the one that the groups were made for, or a name is taken.
@@ -105,18 +106,16 @@ impl Arena {
         let axes = Axes::new(mesh, self, state.rank())?;
         for (memory, originals) in self.memories.iter().zip(self.originals()) {
             let parameters = Parts::of_values(&memory.parameters.held);
-            let named = memory.state(&self.options.optimizer);
-            let named = named.map(|(prefix, values)| (prefix, Parts::of_numbers(values)));
-            let named: Vec<_> = named.collect();
+            let prefixes = memory.prefixes(&self.options.optimizer);
             let slots = memory.slots().zip(memory.held()).zip(originals);
             for (((slot, piece), held), _) in slots.filter(|(_, is_original)| *is_original) {
                 let name = &slot.parameter.name;
                 let spec = axes.parameter(slot, &self.options)?;
                 state.bytes(name, &spec, Bytes::fenced(parameters.memory(held)))?;
                 let spec = axes.state(slot, &self.options)?;
-                for (prefix, parts) in &named {
-                    let memory = parts.memory(piece.shard.clone());
-                    state.bytes(&format!("{prefix}{name}"), &spec, Bytes::fenced(memory))?;
+                for (list, prefix) in prefixes.iter().enumerate() {
+                    let bytes = memory.remembered.bytes(list, piece.shard.clone());
+                    state.bytes(&format!("{prefix}{name}"), &spec, bytes)?;
                 }
             }
         }

@@ -11,7 +11,6 @@ use cairn_kernels::elementwise::sum_of_squares;
 use cairn_tensor::ReduceOp;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// How many buckets of changed parameters are on their way to other ranks at once.
 const MAX_SHARES: usize = 2;
@@ -115,7 +114,7 @@ impl Arena {
         let mut sharing: VecDeque<(usize, Pending<Vec<f32>>)> = VecDeque::new();
         for (bucket, gradient) in gradients.iter().enumerate() {
             let memory = &mut self.memories[bucket];
-            memory.update(&self.options.optimizer, &change, gradient, &self.tools.pool);
+            memory.update(&self.options.optimizer, &change, gradient, &self.tools.pool)?;
             if !shares {
                 continue;
             }
@@ -133,34 +132,49 @@ impl Arena {
 }
 
 impl Memory {
-    /// Changes this rank's part of the parameters.
-    fn update(&mut self, optimizer: &Optimizer, change: &Change, gradient: &[f32], pool: &Pool) {
+    /// Changes this rank's part of the parameters, and of what is remembered of them.
+    fn update(
+        &mut self,
+        optimizer: &Optimizer,
+        change: &Change,
+        gradient: &[f32],
+        pool: &Pool,
+    ) -> Result<(), Error> {
         let places: Vec<Range<usize>> = self.stored().collect();
         let held = self.parameters.held_mut();
         let slots = self.bucket.slots().iter().zip(self.cut.pieces());
-        for ((slot, piece), stored) in slots.zip(places) {
-            let mut change = *change;
-            if !slot.parameter.decay {
-                change.weight_decay = 0.0;
-            }
-            let (values, rounded) = match (&mut *held, &mut self.master) {
-                (Values::F32(values), _) => (&mut values[stored], None),
-                (Values::Bf16(values), Some(master)) => {
-                    let master = Arc::make_mut(master);
-                    (&mut master[piece.shard.clone()], Some(&mut values[stored]))
+        let slots: Vec<_> = slots.zip(places).collect();
+        self.remembered.change(|part, lists| {
+            for ((slot, piece), stored) in &slots {
+                let shard = piece.shard.start.max(part.start)..piece.shard.end.min(part.end);
+                if shard.is_empty() {
+                    continue;
                 }
-                (Values::Bf16(_), None) => unreachable!("narrow parameters have masters"),
-            };
-            let moments = self.moments.iter_mut();
-            let operands = Operands {
-                values,
-                moments: moments
-                    .map(|moment| &mut Arc::make_mut(moment)[piece.shard.clone()])
-                    .collect(),
-                rounded,
-            };
-            optimizer.apply(pool, &change, &gradient[piece.shard], operands);
-        }
+                let start = stored.start + (shard.start - piece.shard.start);
+                let stored = start..start + shard.len();
+                let lists = lists.iter_mut();
+                let mut lists = lists
+                    .map(|list| &mut list[shard.start - part.start..shard.end - part.start]);
+                let (values, rounded) = match &mut *held {
+                    Values::F32(values) => (&mut values[stored], None),
+                    Values::Bf16(values) => {
+                        let master = lists.next().expect("narrow parameters have masters");
+                        (master, Some(&mut values[stored]))
+                    }
+                };
+                let operands = Operands {
+                    values,
+                    moments: lists.collect(),
+                    rounded,
+                };
+                let mut change = *change;
+                if !slot.parameter.decay {
+                    change.weight_decay = 0.0;
+                }
+                optimizer.apply(pool, &change, &gradient[shard], operands);
+            }
+            Ok(())
+        })
     }
 
     /// Takes the parameters that all ranks have changed.

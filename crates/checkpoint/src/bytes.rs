@@ -18,6 +18,20 @@ pub enum Bytes<'a> {
     Fenced(Memory, u32),
     /// Memory on the host that somebody else is about to have ready, and that stays as it is from then on: captured when it is.
     Promised(Promise),
+    /// Bytes that are not in memory, and stay as they are for as long as somebody holds on to them: read when they are captured.
+    Stored(Arc<dyn Stored>),
+}
+
+/// Bytes that are not in memory, and stay as they are.
+pub trait Stored: fmt::Debug + Send + Sync {
+    /// How many there are.
+    fn len_bytes(&self) -> usize;
+
+    /// Fills `out` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// If they cannot be read, and why.
+    fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), String>;
 }
 
 impl Bytes<'_> {
@@ -40,6 +54,7 @@ impl Bytes<'_> {
             Self::Borrowed(bytes) => bytes.len(),
             Self::Shared(memory) | Self::Fenced(memory, _) => memory.len(),
             Self::Promised(promise) => promise.len(),
+            Self::Stored(stored) => stored.len_bytes(),
         }
     }
 
@@ -54,20 +69,26 @@ impl Bytes<'_> {
             Self::Borrowed(bytes) => bytes.as_ptr().addr() as u64,
             Self::Shared(memory) | Self::Fenced(memory, _) => memory.address(),
             Self::Promised(promise) => promise.address(),
+            Self::Stored(stored) => Arc::as_ptr(stored).addr() as u64,
         }
     }
 
     /// The memory that outlives the call, if it is such.
     pub(crate) fn memory(&self) -> Option<&Memory> {
         match self {
-            Self::Borrowed(_) | Self::Promised(_) => None,
+            Self::Borrowed(_) | Self::Promised(_) | Self::Stored(_) => None,
             Self::Shared(memory) | Self::Fenced(memory, _) => Some(memory),
         }
     }
 
     /// Whether they may be captured after `save` has returned.
     pub(crate) fn can_wait(&self) -> bool {
-        matches!(self, Self::Fenced(..) | Self::Promised(_))
+        matches!(self, Self::Fenced(..)) || self.stays()
+    }
+
+    /// Whether they never change, so that no fence waits for them.
+    pub(crate) fn stays(&self) -> bool {
+        matches!(self, Self::Promised(_) | Self::Stored(_))
     }
 }
 

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! [`Local`] is a folder of a file system, [`Memory`] a map; [`open`] finds the store for an address.
-//! A [`Journal`] is a file that grows, for logs.
+//! A [`Journal`] is a file that grows, for logs; a [`Scratch`] one that needs not last.
 //! [`Exchange`] is no store: processes of one machine hand each other bytes there that need not last.
 
 mod buffer;
@@ -48,7 +48,7 @@ pub use buffer::{ALIGNMENT, AlignedBuffer};
 pub use error::Error;
 pub use exchange::Exchange;
 pub use key::{MAX_KEY_BYTES, MAX_SEGMENT_BYTES};
-pub use local::{Journal, Local, LocalOptions};
+pub use local::{Journal, Local, LocalOptions, Scratch};
 pub use memory::Memory;
 pub use store::{MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store};
 pub use url::open;

@@ -17,6 +17,7 @@ mod folder;
 mod journal;
 mod listing;
 mod reader;
+mod scratch;
 mod staged;
 pub(crate) mod system;
 mod temp;
@@ -24,6 +25,7 @@ mod writer;
 
 pub use journal::Journal;
 use reader::LocalReader;
+pub use scratch::Scratch;
 use staged::Staged;
 use writer::LocalWriter;
 

@@ -17,6 +17,8 @@ pub struct Settings {
     pub parallel: Parallel,
     /// How parameters follow from gradients.
     pub optimizer: Optimizer,
+    /// The folder for files that hold what the optimizer remembers, in place of memory.
+    pub offload: Option<String>,
     /// How far parameters move, step by step.
     pub learning_rate: LearningRate,
     /// The greatest norm of all gradients together; greater ones are scaled down to it.
@@ -39,6 +41,7 @@ impl Default for Settings {
             batch: 8,
             parallel: Parallel::default(),
             optimizer: Optimizer::default(),
+            offload: None,
             learning_rate: LearningRate::default(),
             clip: Some(1.0),
             precision: Precision::default(),

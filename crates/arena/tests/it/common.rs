@@ -270,6 +270,7 @@ pub(crate) fn options(stage: Stage, dtype: DType) -> Options {
         dtype,
         stage,
         optimizer: Optimizer::default(),
+        offload: None,
         seed: 3,
         pool: Pool::new(1),
     }

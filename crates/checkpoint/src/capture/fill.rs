@@ -55,8 +55,8 @@ impl<'a> Filler<'a> {
     pub(crate) fn turns(&self, index: usize, shared: &Shared) -> BTreeSet<u32> {
         let inside = self.copies.within(self.range(index));
         let fenced = inside.filter(|(number, copy)| {
-            let promised = matches!(self.bytes[copy.tensor], Bytes::Promised(_));
-            !promised && self.staged.stage(*number) == Stage::Direct
+            let stays = self.bytes[copy.tensor].stays();
+            !stays && self.staged.stage(*number) == Stage::Direct
         });
         fenced
             .flat_map(|(_, copy)| shared.turns(&self.bytes[copy.tensor]))
@@ -79,11 +79,15 @@ impl<'a> Filler<'a> {
                     }
                 }
                 Bytes::Promised(promise) => {
-                    let memory = promise.wait().map_err(|reason| Error::State {
-                        name: self.outline.name(copy.tensor).to_string(),
-                        reason,
-                    })?;
+                    let memory = promise.wait().map_err(|reason| self.refused(copy, reason))?;
                     read(&memory, copy, &range, filling.host());
+                }
+                Bytes::Stored(stored) => {
+                    for each in copy.moves(range.clone()) {
+                        let target = &mut filling.host()[each.at..each.at + each.len];
+                        let read = stored.read(each.source, target);
+                        read.map_err(|reason| self.refused(copy, reason))?;
+                    }
                 }
                 Bytes::Shared(memory) | Bytes::Fenced(memory, _) => match memory.place() {
                     Place::Host => read(memory, copy, &range, filling.host()),
@@ -98,6 +102,14 @@ impl<'a> Filler<'a> {
         }
         self.begin(&mut filling, fetches)?;
         Ok(filling)
+    }
+
+    /// The error that a tensor has no bytes, and why.
+    fn refused(&self, copy: &Copy, reason: String) -> Error {
+        Error::State {
+            name: self.outline.name(copy.tensor).to_string(),
+            reason,
+        }
     }
 
     /// The CRC of what each copy brought to chunk `index`, with the copy's number.

@@ -244,6 +244,7 @@ fn outliving(bytes: &Bytes) -> Bytes<'static> {
         Bytes::Shared(memory) => Bytes::Shared(memory.clone()),
         Bytes::Fenced(memory, turn) => Bytes::Fenced(memory.clone(), *turn),
         Bytes::Promised(promise) => Bytes::Promised(promise.clone()),
+        Bytes::Stored(stored) => Bytes::Stored(stored.clone()),
     }
 }
 

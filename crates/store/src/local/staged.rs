@@ -110,7 +110,14 @@ fn create_temp(target: &Path) -> io::Result<TempFile> {
     TempFile::create(folder, name)
 }
 
-fn explain(target: &Path, key: &str, len: u64, operation: &'static str, error: io::Error) -> Error {
+/// Gives a failure to write `len` bytes at `target` its meaning.
+pub(super) fn explain(
+    target: &Path,
+    key: &str,
+    len: u64,
+    operation: &'static str,
+    error: io::Error,
+) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull => Error::NoSpace {
             key: key.to_owned(),

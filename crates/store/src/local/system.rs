@@ -52,6 +52,12 @@ pub(super) fn open_direct(path: &Path, options: &mut OpenOptions) -> io::Result<
     }
 }
 
+/// Has an open file use the page cache from now on.
+pub(super) fn use_page_cache(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT)?)
+}
+
 /// Whether this is how a file system says that it cannot do that at all, or not in this shape.
 pub(super) fn is_unsupported(error: &io::Error) -> bool {
     matches!(

@@ -24,8 +24,10 @@ pub struct Holding {
     pub blocks: Vec<Range<usize>>,
     /// The elements of the parameters it computes with.
     pub parameters: u64,
-    /// The bytes of parameters, gradients and the state of the optimizer that it keeps between steps.
+    /// The bytes of parameters, gradients and the state of the optimizer that it keeps in memory between steps.
     pub state_bytes: u64,
+    /// The bytes of the state of the optimizer that it keeps in files.
+    pub file_bytes: u64,
     /// About how many bytes of activations it keeps at most.
     pub activation_bytes: u64,
 }
@@ -52,12 +54,14 @@ pub fn holdings(config: &Config) -> Result<Vec<Holding>, Error> {
         let own: Vec<&dyn Block<f32>> =
             stage.blocks.iter().map(|at| blocks[*at].as_ref()).collect();
         let parameters = elements(&own, coords[2], axis_size(&parallel.mesh, "tp"));
+        let [state_bytes, file_bytes] = state_bytes(config, parameters);
         Holding {
             rank,
             coords,
             blocks: runs(&stage.blocks),
             parameters,
-            state_bytes: state_bytes(config, parameters),
+            state_bytes,
+            file_bytes,
             activation_bytes: activation_bytes(config, &own, peaks[coords[1]]),
         }
     });
@@ -82,8 +86,8 @@ fn elements(blocks: &[&dyn Block<f32>], index: usize, size: usize) -> u64 {
     blocks.iter().map(len).sum()
 }
 
-/// The bytes that a rank keeps for so many parameters.
-fn state_bytes(config: &Config, parameters: u64) -> u64 {
+/// The bytes that a rank keeps for so many parameters, in memory and in files.
+fn state_bytes(config: &Config, parameters: u64) -> [u64; 2] {
     let settings = &config.settings;
     let dp = axis_size(&settings.parallel.mesh, "dp") as u64;
     let shared = |zero: u8| match settings.parallel.zero >= zero {
@@ -99,7 +103,12 @@ fn state_bytes(config: &Config, parameters: u64) -> u64 {
         Precision::Bf16 => (2, 1),
     };
     let each = |bytes: u64, zero: u8| (parameters * bytes).div_ceil(shared(zero));
-    each(4 * (moments + master), 1) + each(4, 2) + each(width, 3)
+    let remembered = each(4 * (moments + master), 1);
+    let rest = each(4, 2) + each(width, 3);
+    match settings.offload {
+        Some(_) => [rest, remembered],
+        None => [rest + remembered, 0],
+    }
 }
 
 /// About how much a rank keeps while `passes` micro-batches are on their way through its chunks.

@@ -1,6 +1,6 @@
 //! A whole run, its ranks as threads of this process.
 
-use super::{Config, Source};
+use super::{Config, Source, holdings};
 use crate::report::{Ending, Evaluation, Event};
 use crate::trainer::{Home, Job, Resumed, Trainer};
 use crate::{Data, Error, weights};
@@ -13,6 +13,9 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
+
+/// The least memory for what is being saved, if it is limited: a few of the pieces that are written at a time.
+const LEAST_STAGING_BYTES: u64 = 32 << 20;
 
 /// What is heard of a run while it goes on, from rank 0.
 #[derive(Debug, Clone)]
@@ -115,6 +118,7 @@ fn rank(
             options: cairn_checkpoint::Options {
                 // All ranks copy at the same time, on the same cores.
                 capture_threads: 1,
+                staging_bytes: staging_bytes(config)?,
                 ..cairn_checkpoint::Options::default()
             },
             assets: inputs.assets.clone(),
@@ -146,6 +150,17 @@ fn rank(
         tell(Moment::Evaluated(step, &evaluation));
         Ok(())
     })
+}
+
+/// The most memory for what is being saved: no limit, unless state is kept in files to save memory. Parameters must be captured before they change, but what
+/// is in files has time.
+fn staging_bytes(config: &Config) -> Result<Option<u64>, Error> {
+    if config.settings.offload.is_none() {
+        return Ok(None);
+    }
+    let parameters = holdings(config)?.into_iter().map(|rank| rank.parameters);
+    let most = parameters.max().unwrap_or(0).saturating_mul(4);
+    Ok(Some(most.max(LEAST_STAGING_BYTES)))
 }
 
 /// The sequences of some sources; in the order of the files if not shuffled.

@@ -59,8 +59,9 @@ impl Parser<'_> {
     /// The config; none without a model.
     fn config(&self, document: &Node, problems: &RefCell<Vec<Problem>>) -> Option<Config> {
         let root = Reader::new(document, problems);
-        let (settings, length) = sections::settings(&root);
+        let (mut settings, length) = sections::settings(&root);
         let folder = self.folder(&root);
+        settings.offload = self.offload(&root, &folder);
         let model = self.model(&root);
         let data = self.data(&root, length);
         let evaluation = self.evaluation(&root);
@@ -193,6 +194,24 @@ impl Parser<'_> {
     fn folder(&self, root: &Reader<'_>) -> String {
         let folder = root.table("checkpoints").required::<String>("folder");
         self.resolve(&folder)
+    }
+
+    /// The folder for what the optimizer remembers, if that is to be in files: that of the run if none is given.
+    fn offload(&self, root: &Reader<'_>, run: &str) -> Option<String> {
+        let table = root.table("optimizer");
+        let folder = table.optional::<String>("offload_folder");
+        let folder = folder.map_or_else(|| run.to_string(), |folder| self.resolve(&folder));
+        let kinds = [("none", false), ("files", true)];
+        if !table.choice("offload", &kinds, false) {
+            return None;
+        }
+        let folder = folder.strip_prefix("file://").unwrap_or(&folder);
+        if folder.contains("://") {
+            let what = format!("state cannot be offloaded to `{folder}`");
+            let hint = "give a folder of this machine as `optimizer.offload_folder`";
+            table.problem(Problem::at(&table.place("offload"), what).hint(hint));
+        }
+        Some(folder.to_string())
     }
 
     fn evaluation(&self, root: &Reader<'_>) -> Option<Evaluation> {

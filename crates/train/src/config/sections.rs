@@ -110,6 +110,9 @@ fn optimizer(root: &Reader<'_>, settings: &mut Settings) {
     settings.max_skipped = table
         .optional("max_skipped")
         .unwrap_or(settings.max_skipped);
+    // Where state goes is told elsewhere.
+    table.node("offload");
+    table.node("offload_folder");
     table.finish();
 }
 

@@ -104,7 +104,7 @@ folder = \"runs\"
   line 15: there is no `data.cut` named `maskd`; did you mean `masked`?
   line 19: `batch.length` must be at least 1, not `0`
   line 20: a rank's 6 sequences are no micro-batches of 4; possible are 1, 2, 3, 6
-  line 23: there is no key `optimizer.learning_rate`; known are `weight_decay`, `kind`, `betas`, `epsilon`, `clip`, `max_skipped`
+  line 23: there is no key `optimizer.learning_rate`; known are `weight_decay`, `kind`, `betas`, `epsilon`, `clip`, `max_skipped`, `offload`, `offload_folder`
   line 24: `optimizer.betas` must be at least 0 and less than 1, not `0.9, 1`
   line 28: `parallel.zero` must be 0, 1, 2 or 3, not `4`
   line 30: there is no key `checkpoint`; did you mean `checkpoints`?

@@ -14,6 +14,7 @@ use cairn_kernels::Pool;
 use cairn_model::{Block, Keep};
 use cairn_tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The tokens, and the length of sequences, that blocks are compared for.
@@ -172,6 +173,7 @@ fn arena(
         },
         stage: settings.parallel.zero.try_into()?,
         optimizer: optimizer(settings.optimizer),
+        offload: settings.offload.as_ref().map(PathBuf::from),
         seed: settings.seed,
         pool: pool.clone(),
     };

@@ -3,6 +3,7 @@
 mod evaluation;
 mod failures;
 mod layouts;
+mod offload;
 mod resume;
 mod support;
 mod toy;

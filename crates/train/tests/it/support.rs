@@ -75,6 +75,8 @@ pub(crate) struct Case {
     pub(crate) recompute: Recompute,
     pub(crate) precision: Precision,
     pub(crate) optimizer: Optimizer,
+    /// The folder for the state of the optimizer, if it is to be in files.
+    pub(crate) offload: Option<String>,
 }
 
 impl Case {
@@ -90,6 +92,7 @@ impl Case {
             recompute: Recompute::Nothing,
             precision: Precision::F32,
             optimizer: Optimizer::default(),
+            offload: None,
         }
     }
 
@@ -139,6 +142,7 @@ impl Case {
             recompute: self.recompute,
             precision: self.precision,
             optimizer: self.optimizer,
+            offload: self.offload.clone(),
             learning_rate: match self.optimizer {
                 Optimizer::AdamW { .. } => LearningRate {
                     peak: 1e-2,

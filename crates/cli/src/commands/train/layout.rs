@@ -30,6 +30,8 @@ pub(super) struct Layout {
     folder: String,
     /// The newest step of the run, which it would go on from if it is whole.
     newest_step: Option<u64>,
+    /// Where state goes that is kept in files.
+    offload: Option<String>,
     machine_bytes: Option<u64>,
     ranks: Vec<Rank>,
 }
@@ -44,6 +46,8 @@ struct Rank {
     blocks: String,
     parameters: u64,
     state_bytes: u64,
+    /// What it would keep in files.
+    file_bytes: u64,
     activation_bytes: u64,
 }
 
@@ -72,6 +76,7 @@ impl Layout {
             bubble_share: simulate(&schedule, &costs)?.bubble_share(),
             folder: config.folder.clone(),
             newest_step: all_steps(run.as_ref())?.last().copied(),
+            offload: settings.offload.clone(),
             machine_bytes: Memory::now().map(|memory| memory.machine_bytes),
             ranks: ranks.map(|holding| Rank::new(holding, layers)).collect(),
         })
@@ -90,7 +95,7 @@ impl Layout {
         };
         if self.total_bytes() > machine {
             printer.warn(&format!(
-                "all ranks together need about {}, and the machine has {}: try `parallel.zero`, `parallel.recompute` or smaller micro-batches",
+                "all ranks together need about {}, and the machine has {}: try `parallel.zero`, `parallel.recompute`, `optimizer.offload` or smaller micro-batches",
                 size(self.total_bytes()),
                 size(machine)
             ));
@@ -129,6 +134,10 @@ impl Layout {
             "memory",
             format!("about {total} in all, the machine has {machine}"),
         );
+        if let Some(folder) = &self.offload {
+            let files = self.ranks.iter().map(|rank| rank.file_bytes).sum();
+            facts.fact("files", format!("{} in `{folder}`", size(files)));
+        }
         format!(
             "{}\n{}",
             facts.render(paint),
@@ -191,6 +200,7 @@ impl Rank {
             blocks: blocks.join(", "),
             parameters: holding.parameters,
             state_bytes: holding.state_bytes,
+            file_bytes: holding.file_bytes,
             activation_bytes: holding.activation_bytes,
         }
     }

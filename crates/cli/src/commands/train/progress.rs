@@ -4,7 +4,7 @@ use crate::printer::Printer;
 use crate::units::size;
 use cairn::device::system::Memory;
 use cairn::train::StepReport;
-use cairn::train::config::{Config, peak_flops, step_flops};
+use cairn::train::config::{Config, holdings, peak_flops, step_flops};
 use std::time::Duration;
 
 /// How much the newest step counts in the time of a step.
@@ -17,6 +17,8 @@ pub(super) struct Progress {
     every: u64,
     flops: f64,
     peak_flops: f64,
+    /// The state that all ranks together keep in files.
+    file_bytes: u64,
     /// About how long a step takes.
     step_seconds: Option<f64>,
 }
@@ -29,6 +31,7 @@ impl Progress {
             every: config.log.every,
             flops: step_flops(config),
             peak_flops: peak_flops(),
+            file_bytes: file_bytes(config),
             step_seconds: None,
         }
     }
@@ -51,12 +54,16 @@ impl Progress {
         let memory = Memory::now().map_or(String::new(), |memory| {
             format!("  {}", size(memory.used_bytes))
         });
+        let files = match self.file_bytes {
+            0 => String::new(),
+            bytes => format!(" + {} in files", size(bytes)),
+        };
         let skipped = match report.skipped {
             true => "  skipped: not finite",
             false => "",
         };
         format!(
-            "step {:>width$} of {}  loss {:.4}  norm {:.2}  rate {:.2e}  {:.0} tokens/s  {:.0} % of peak{memory}  {} left{skipped}",
+            "step {:>width$} of {}  loss {:.4}  norm {:.2}  rate {:.2e}  {:.0} tokens/s  {:.0} % of peak{memory}{files}  {} left{skipped}",
             report.step,
             self.steps,
             report.loss,
@@ -72,6 +79,12 @@ impl Progress {
     fn share_of_peak(&self, seconds: f64) -> f64 {
         self.flops / seconds / self.peak_flops
     }
+}
+
+/// The state that all ranks together keep in files.
+fn file_bytes(config: &Config) -> u64 {
+    let ranks = holdings(config).unwrap_or_default().into_iter();
+    ranks.map(|rank| rank.file_bytes).sum()
 }
 
 /// `1:02:03`.
