@@ -3,6 +3,7 @@
 use crate::{Error, Mixture, Order, Sample, Samples, State};
 use cairn_random::{halves, philox};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The position that no run reaches.
 const MAX_POSITION: u64 = 1 << 63;
@@ -36,6 +37,11 @@ impl Source {
     /// Its samples.
     pub fn samples(&self) -> &Samples {
         &self.samples
+    }
+
+    /// Its share of the run, against the weights of the others.
+    pub fn weight(&self) -> f64 {
+        self.weight
     }
 }
 
@@ -115,6 +121,22 @@ impl Loader {
     /// As [`sample`](Self::sample).
     pub fn batch(&self, positions: Range<u64>) -> Result<Vec<Sample>, Error> {
         positions.map(|position| self.sample(position)).collect()
+    }
+
+    /// Reads batch after batch; the first error is the last item.
+    pub fn batches<P>(
+        self: Arc<Self>,
+        positions: P,
+    ) -> impl Iterator<Item = Result<Vec<Sample>, Error>> + use<P>
+    where
+        P: IntoIterator<Item = Range<u64>>,
+    {
+        let mut failed = false;
+        positions.into_iter().map_while(move |positions| {
+            let batch = (!failed).then(|| self.batch(positions))?;
+            failed = batch.is_err();
+            Some(batch)
+        })
     }
 
     /// The positions of the batch that begins at `position` and fits the budget; at least one. The next batch begins where it ends.

@@ -78,6 +78,16 @@ impl Samples {
         &self.documents
     }
 
+    /// How they are cut.
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// How many tokens a sequence has at most.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
     /// How many sequences there are.
     pub fn count(&self) -> u64 {
         match &self.packing {

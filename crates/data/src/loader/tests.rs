@@ -54,11 +54,8 @@ fn a_damaged_document_stops_only_those_who_read_it_and_is_named() {
     loader.sample(0).unwrap();
     loader.sample(2).unwrap();
 
-    let mut ahead = Prefetch::new(
-        Arc::new(loader),
-        (0..3).map(|position| position..position + 1),
-        4,
-    );
+    let batches = Arc::new(loader).batches((0..3).map(|position| position..position + 1));
+    let mut ahead = Prefetch::new(batches, 4);
     assert_eq!(ahead.next().unwrap().unwrap()[0].position, 0);
     assert_eq!(ahead.next().unwrap().unwrap_err().to_string(), said);
     assert!(ahead.next().is_none());
@@ -127,7 +124,10 @@ fn positions_beyond_all_runs_are_refused() {
 #[test]
 fn a_batch_that_nobody_takes_does_not_keep_its_thread() {
     let loader = Arc::new(loader(&[(3, 1.0)], Some(1)));
-    let mut ahead = Prefetch::new(loader.clone(), (0..).map(|step| step * 2..step * 2 + 2), 2);
+    let batches = loader
+        .clone()
+        .batches((0..).map(|step| step * 2..step * 2 + 2));
+    let mut ahead = Prefetch::new(batches, 2);
     assert_eq!(ahead.next().unwrap().unwrap(), loader.batch(0..2).unwrap());
     assert_eq!(ahead.next().unwrap().unwrap(), loader.batch(2..4).unwrap());
     drop(ahead);
