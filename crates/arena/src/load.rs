@@ -84,7 +84,9 @@ impl Arena {
         for memory in &mut self.memories {
             let masters = usize::from(memory.has_master);
             memory.remembered.change(|_, lists| {
-                lists[masters..].iter_mut().for_each(|moment| moment.fill(0.0));
+                lists[masters..]
+                    .iter_mut()
+                    .for_each(|moment| moment.fill(0.0));
                 Ok(())
             })?;
         }

@@ -58,9 +58,7 @@ impl Remembered {
     /// Some numbers of a list, to be saved.
     pub(crate) fn bytes(&self, list: usize, numbers: Range<usize>) -> Bytes<'static> {
         match &self.held {
-            Held::Memory(lists) => {
-                Bytes::fenced(Parts::of_numbers(&lists[list]).memory(numbers))
-            }
+            Held::Memory(lists) => Bytes::fenced(Parts::of_numbers(&lists[list]).memory(numbers)),
             Held::File(_, lists) => Bytes::Stored(Arc::new(Piece {
                 lists: lists.clone(),
                 list,
@@ -72,7 +70,12 @@ impl Remembered {
     /// The lists, to change, if they are in memory.
     pub(crate) fn lists_mut(&mut self) -> Option<Vec<&mut [f32]>> {
         match &mut self.held {
-            Held::Memory(lists) => Some(lists.iter_mut().map(|list| &mut Arc::make_mut(list)[..]).collect()),
+            Held::Memory(lists) => Some(
+                lists
+                    .iter_mut()
+                    .map(|list| &mut Arc::make_mut(list)[..])
+                    .collect(),
+            ),
             Held::File(..) => None,
         }
     }
@@ -99,8 +102,10 @@ impl Remembered {
         let mut buffers = vec![vec![0.0; PART.min(len)]; self.lists];
         for start in (0..len).step_by(PART) {
             let part = start..len.min(start + PART);
-            let mut slices: Vec<&mut [f32]> =
-                buffers.iter_mut().map(|buffer| &mut buffer[..part.len()]).collect();
+            let mut slices: Vec<&mut [f32]> = buffers
+                .iter_mut()
+                .map(|buffer| &mut buffer[..part.len()])
+                .collect();
             for (list, slice) in slices.iter_mut().enumerate() {
                 lists.read(list, start, cast_slice_mut(slice))?;
             }
@@ -131,7 +136,10 @@ impl Lists {
     /// Writes a part of a list: whole blocks, or all up to its end.
     fn write(&self, list: usize, start: usize, numbers: &[f32]) -> Result<(), Error> {
         let bytes: &[u8] = cast_slice(numbers);
-        let (offset, blocks) = (self.offset(list, start), bytes.len() - bytes.len() % ALIGNMENT);
+        let (offset, blocks) = (
+            self.offset(list, start),
+            bytes.len() - bytes.len() % ALIGNMENT,
+        );
         let (whole, rest) = bytes.split_at(blocks);
         self.file.write_at(offset, whole).map_err(Error::Offload)?;
         if rest.is_empty() {

@@ -153,8 +153,8 @@ impl Memory {
                 let start = stored.start + (shard.start - piece.shard.start);
                 let stored = start..start + shard.len();
                 let lists = lists.iter_mut();
-                let mut lists = lists
-                    .map(|list| &mut list[shard.start - part.start..shard.end - part.start]);
+                let mut lists =
+                    lists.map(|list| &mut list[shard.start - part.start..shard.end - part.start]);
                 let (values, rounded) = match &mut *held {
                     Values::F32(values) => (&mut values[stored], None),
                     Values::Bf16(values) => {

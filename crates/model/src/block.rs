@@ -34,7 +34,14 @@ pub struct Batch {
     pub documents: Vec<u32>,
     /// The number of each sequence in the run: with the seed, step and layer, it decides all randomness.
     pub samples: Vec<u64>,
+    /// How many tokens of each sequence are not only there to make it as long as the others; empty if all are more than that.
+    pub lengths: Vec<usize>,
+    /// What else is known about the documents of each sequence; empty if nothing is. No block of ours looks at it.
+    pub fields: Vec<Vec<Option<Fields>>>,
 }
+
+/// What else is known about a document, by name.
+pub type Fields = serde_json::Map<String, serde_json::Value>;
 
 /// How much of a forward is kept for the backward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -135,6 +142,21 @@ pub trait Block<R: Real>: Debug + Send + Sync {
         input: Activation<R>,
         keep: Keep,
     ) -> Result<(Activation<R>, Saved), Error>;
+
+    /// What the last block of a model predicts from `input`, before that is compared with any targets: as many numbers for each token, the same on every
+    /// rank of the group. A block that says nothing else gives the loss of each token.
+    ///
+    /// # Collective
+    /// # Errors
+    /// If a rank of the group does not come along.
+    fn predict(
+        &self,
+        pass: &Pass<'_>,
+        weights: &[R],
+        input: Activation<R>,
+    ) -> Result<Activation<R>, Error> {
+        Ok(self.forward(pass, weights, input, Keep::Nothing)?.0)
+    }
 
     /// The gradient of the input; the gradients of the parameters are added to `gradients`.
     ///

@@ -140,6 +140,16 @@ impl<R: Real + Number> Block<R> for Head {
         Ok((losses.into(), Box::new(kept)))
     }
 
+    /// The logits.
+    fn predict(
+        &self,
+        pass: &Pass<'_>,
+        weights: &[R],
+        input: Activation<R>,
+    ) -> Result<Activation<R>, Error> {
+        self.logits(pass, weights, &input)
+    }
+
     fn backward(
         &self,
         pass: &Pass<'_>,

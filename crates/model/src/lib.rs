@@ -24,7 +24,7 @@ mod model;
 pub mod parts;
 mod rows;
 
-pub use block::{Activation, Batch, Block, IGNORED, Keep, Pass, Saved};
+pub use block::{Activation, Batch, Block, Fields, IGNORED, Keep, Pass, Saved};
 pub use config::{Architecture, ModelConfig, Rope, Scaling};
 pub use decoder::DecoderLayer;
 pub use embedding::Embedding;

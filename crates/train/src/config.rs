@@ -10,6 +10,7 @@ mod problem;
 mod read;
 mod reader;
 mod sections;
+mod sequences;
 mod speed;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ pub use estimate::{Holding, holdings};
 pub use launch::{Moment, launch, launch_rank};
 pub use problem::{Place, Problem, Problems};
 pub use read::{parse, read};
-pub use speed::{peak_flops, step_flops};
+pub use speed::{peak_flops, step_flops, step_tokens};
 
 use crate::settings::Settings;
 use cairn_data::Cut;

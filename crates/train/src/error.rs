@@ -49,6 +49,14 @@ pub enum Error {
         /// The steps and what is wrong with them, newest first.
         skipped: Vec<(u64, String)>,
     },
+    /// The data is not what the run had so far, so that places in it mean other sequences.
+    #[error("the data is not that of step {step}: {}", changes.join(", "))]
+    OtherData {
+        /// The step that the run goes on from.
+        step: u64,
+        /// What differs.
+        changes: Vec<String>,
+    },
     /// A checkpoint does not say where its run was.
     #[error("step {step} was not saved by a trainer")]
     NotATrainer {
@@ -111,6 +119,9 @@ impl Error {
             Self::NothingToResume { .. } => {
                 Some("look at them with `cairn verify`, or begin anew in another folder".into())
             }
+            Self::OtherData { .. } => Some(
+                "use the data that the run began with, or go on with other data on purpose: `--set data.may_change=true`".into(),
+            ),
             Self::NoRun => Some("give the run a folder".into()),
             Self::Checkpoint(error) => error.hint(),
             Self::Unwritable { source, .. } => source.hint(),

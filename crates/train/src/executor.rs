@@ -42,6 +42,8 @@ pub(crate) struct Round<'a> {
     pub(crate) scale: f32,
     /// Whether there is a backward.
     pub(crate) training: bool,
+    /// Whether the last block predicts, in place of comparing with targets.
+    pub(crate) predicts: bool,
 }
 
 impl Executor {
@@ -58,7 +60,7 @@ impl Executor {
         self.execute(arena, round, &actions)
     }
 
-    /// Passes micro-batches forward only.
+    /// Passes micro-batches forward only. Returns what the last block gives, micro-batch by micro-batch, if it is here.
     ///
     /// # Collective
     pub(crate) fn evaluate(
@@ -100,6 +102,12 @@ impl Executor {
             }
         }
         Ok(running.losses)
+    }
+
+    /// Whether a block of a chunk is the last of the model.
+    fn is_last(&self, chunk: usize, block: usize) -> bool {
+        let chunk = &self.stage.chunks[chunk];
+        chunk.part + 1 == self.stage.parts && block + 1 == chunk.blocks.end
     }
 
     /// The buckets that are used one after another.
@@ -149,6 +157,11 @@ impl Running<'_> {
             let (block, pass) = (&self.executor.blocks[index], self.pass(micro_batch));
             let input = std::mem::replace(&mut activation, Activation::empty());
             let weights = arena.weights(index)?;
+            if self.round.predicts && self.executor.is_last(chunk, index) {
+                activation = block.predict(&pass, weights, input)?;
+                arena.release(index);
+                continue;
+            }
             let (output, saved) = block.forward(&pass, weights, input, keep)?;
             arena.release(index);
             activation = output;

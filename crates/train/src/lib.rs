@@ -7,6 +7,7 @@
 //! | say where tokens come from | [`Data`] |
 //! | train | [`Job`] → [`Trainer::new`] → [`resume`](Trainer::resume) → [`run`](Trainer::run) |
 //! | train a model of one's own | [`Block`](cairn_model::Block), as in `examples/custom_model.rs` |
+//! | look at losses or logits without training | [`Trainer::evaluate`], [`Trainer::predict`] |
 //! | hear how it goes | [`Event`], [`StepReport`] |
 //! | train as a file says, with ranks as threads | [`config::launch`] |
 //! | have the weights of a model in memory | [`weights::whole`] |
@@ -23,10 +24,12 @@
 //! The loss is the sum over all tokens of the global batch that count, divided by their number. So accumulation, data parallelism and one large batch
 //! give the same.
 
+mod ahead;
 pub mod config;
 mod data;
 mod error;
 mod executor;
+mod fingerprint;
 mod link;
 mod parallel;
 mod report;
@@ -38,6 +41,6 @@ pub mod weights;
 pub use data::Data;
 pub use error::Error;
 pub use parallel::{Layout, Problem, axis_size, problems};
-pub use report::{Ending, Evaluation, Event, Progress, StepReport};
+pub use report::{Ending, Evaluation, Event, Prediction, Progress, StepReport};
 pub use settings::Settings;
 pub use trainer::{Home, Job, Listener, Resumed, Trainer};

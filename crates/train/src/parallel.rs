@@ -86,6 +86,7 @@ impl Found {
         );
         let counts = [
             ("batch", settings.batch),
+            ("tokens", settings.tokens.unwrap_or(1)),
             ("chunks", parallel.chunks),
             ("micro_batches", parallel.micro_batches),
         ];
@@ -111,6 +112,16 @@ impl Found {
     fn batch(&mut self, settings: &Settings) {
         let (batch, micro_batches) = (settings.batch, settings.parallel.micro_batches);
         let dp = axis_size(&settings.parallel.mesh, "dp");
+        if settings.tokens.is_some() {
+            // Sequences that do not go into equal parts go into unequal ones; some may be empty, but not in every step.
+            let parts = dp.checked_mul(micro_batches);
+            self.add(
+                parts.is_none_or(|parts| parts > batch),
+                format!("{batch} sequences at most cannot be cut in {dp} (`dp`) × {micro_batches} (`micro_batches`) parts"),
+                "use fewer parts, or larger steps",
+            );
+            return;
+        }
         let Some(parts) = dp.checked_mul(micro_batches).filter(|parts| *parts > 0) else {
             return;
         };

@@ -37,6 +37,17 @@ pub struct Evaluation {
     pub losses: Vec<f32>,
 }
 
+/// What a model predicts for some sequences, in the order of the data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// How many tokens each sequence has.
+    pub lengths: Vec<usize>,
+    /// How many numbers there are for each token: logits are as many as the vocabulary has tokens.
+    pub width: usize,
+    /// The numbers, token by token.
+    pub outputs: Vec<f32>,
+}
+
 /// Where a run is: what a checkpoint says besides tensors, and all that is needed to go on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {

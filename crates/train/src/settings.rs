@@ -11,8 +11,12 @@ pub struct Settings {
     pub seed: u64,
     /// The step after which the run is over.
     pub steps: u64,
-    /// How many sequences all ranks together take in one step.
+    /// How many sequences all ranks together take in one step; the most, if `tokens` decide.
     pub batch: usize,
+    /// The most tokens of one step, counted with the padding that makes its sequences as long as the longest: a step takes as many sequences as fit.
+    pub tokens: Option<usize>,
+    /// Whether a run may go on with other data than it began with.
+    pub data_may_change: bool,
     /// Over which ranks the work goes, and how.
     pub parallel: Parallel,
     /// How parameters follow from gradients.
@@ -39,6 +43,8 @@ impl Default for Settings {
             seed: 0,
             steps: 1000,
             batch: 8,
+            tokens: None,
+            data_may_change: false,
             parallel: Parallel::default(),
             optimizer: Optimizer::default(),
             offload: None,

@@ -9,6 +9,7 @@ mod resume;
 pub use resume::Resumed;
 
 use crate::Error;
+use crate::ahead::Ahead;
 use crate::data::{Data, Shares, counts};
 use crate::executor::{Executor, Round};
 use crate::parallel::Layout;
@@ -21,6 +22,7 @@ use cairn_model::{Batch, Block};
 use cairn_store::Store;
 use cairn_tensor::ReduceOp;
 use keeper::Keeper;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -67,7 +69,9 @@ pub struct Trainer {
     layout: Layout,
     executor: Executor,
     arena: Arena,
-    data: Box<dyn Data>,
+    ahead: Ahead,
+    /// What the data is made of, if it says.
+    fingerprint: Option<Value>,
     shares: Shares,
     rates: Schedule,
     progress: Progress,
@@ -123,11 +127,12 @@ impl Trainer {
     /// If the data has something wrong, a rank does not come along, or too many steps in a row were skipped.
     pub fn step(&mut self) -> Result<StepReport, Error> {
         let begun = Instant::now();
-        let batches = self.batches()?;
-        let mut counts = counts(&batches);
+        let left = self.settings.steps.saturating_sub(self.progress.step);
+        let step = self.ahead.step(self.progress.consumed_samples, left)?;
+        let mut counts = counts(&step.batches);
         numbers::all_reduce(self.layout.dp.as_ref(), ReduceOp::Sum, &mut counts)?;
         let [counted, tokens] = counts;
-        let round = self.round(&batches, counted);
+        let round = self.round(&step.batches, counted);
         let losses = self.executor.train(&mut self.arena, round)?;
         let asked = f64::from(u8::from(self.stop.load(Ordering::Relaxed)));
         let mut sums = [self.sum(&losses), asked];
@@ -141,7 +146,7 @@ impl Trainer {
             clip: self.settings.clip,
             skip: !loss.is_finite(),
         })?;
-        self.advance(tokens.unsigned_abs(), outcome.skipped);
+        self.advance(step.places.end, tokens.unsigned_abs(), outcome.skipped);
         self.average()?;
         let report = StepReport {
             step: self.progress.step,
@@ -197,11 +202,6 @@ impl Trainer {
         Ok(ending)
     }
 
-    fn batches(&mut self) -> Result<Vec<Batch>, Error> {
-        self.shares
-            .batches(self.data.as_mut(), self.progress.consumed_samples)
-    }
-
     fn round<'a>(&self, batches: &'a [Batch], counted: i64) -> Round<'a> {
         Round {
             batches,
@@ -209,6 +209,7 @@ impl Trainer {
             step: self.progress.step,
             scale: 1.0 / counted.max(1) as f32,
             training: true,
+            predicts: false,
         }
     }
 
@@ -221,10 +222,10 @@ impl Trainer {
         }
     }
 
-    fn advance(&mut self, tokens: u64, skipped: bool) {
+    fn advance(&mut self, consumed_samples: u64, tokens: u64, skipped: bool) {
         let progress = &mut self.progress;
         progress.step += 1;
-        progress.consumed_samples += self.shares.batch as u64;
+        progress.consumed_samples = consumed_samples;
         progress.consumed_tokens += tokens;
         progress.skipped += u64::from(skipped);
         progress.skipped_in_a_row = match skipped {

@@ -79,7 +79,9 @@ impl<'a> Filler<'a> {
                     }
                 }
                 Bytes::Promised(promise) => {
-                    let memory = promise.wait().map_err(|reason| self.refused(copy, reason))?;
+                    let memory = promise
+                        .wait()
+                        .map_err(|reason| self.refused(copy, reason))?;
                     read(&memory, copy, &range, filling.host());
                 }
                 Bytes::Stored(stored) => {

@@ -117,6 +117,9 @@ impl<'a> Watcher<'a> {
                     self.printer
                         .warn(&format!("passing over step {step}: {reason}"));
                 }
+                for change in resumed.iter().flat_map(|resumed| &resumed.changes) {
+                    self.printer.warn(&format!("the data is another: {change}"));
+                }
                 summary.resumed_from = resumed.map(|resumed| resumed.step);
                 self.begin()
             }

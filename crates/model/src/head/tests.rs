@@ -21,6 +21,7 @@ fn run(logits_at_once: usize, keep: Keep) -> Vec<Vec<f64>> {
         positions: (0..5).collect(),
         documents: vec![0; 5],
         samples: vec![0],
+        ..Batch::default()
     };
     let wave = |count: usize| {
         (1..=count)

@@ -65,6 +65,7 @@ fn what_is_generated_from_is_what_is_trained() {
             positions: (0..5).collect(),
             documents: vec![0; 5],
             samples: vec![0],
+            ..Batch::default()
         };
         let chain = Chain::<f64>::whole(&config, batch);
         let slices = slices(&chain);

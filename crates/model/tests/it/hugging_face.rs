@@ -17,6 +17,7 @@ fn batch() -> Batch {
         positions: (0..10).map(|place| place % 5).collect(),
         documents: vec![0; 10],
         samples: vec![0, 1],
+        ..Batch::default()
     }
 }
 

@@ -96,6 +96,7 @@ proptest! {
             positions: (0..tokens).map(|place| u32::try_from(place % length).unwrap()).collect(),
             documents: (0..tokens).map(|place| u32::from(flag && place % length > 2)).collect(),
             samples: (0..sequences as u64).collect(),
+            ..Batch::default()
         };
         check_layouts::<f64>("random sizes", &config, &batch, &[tp], 1e-11);
     }

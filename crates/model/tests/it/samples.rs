@@ -60,6 +60,7 @@ pub(crate) fn batch(vocab_size: usize) -> Batch {
         positions: vec![0, 1, 2, 3, 4, 0, 1, 2, 0, 1],
         documents: vec![0, 0, 0, 0, 0, 0, 0, 0, 1, 1],
         samples: vec![40, 7],
+        ..Batch::default()
     }
 }
 
@@ -73,6 +74,7 @@ pub(crate) fn one_token() -> Batch {
         positions: vec![0],
         documents: vec![0],
         samples: vec![1],
+        ..Batch::default()
     }
 }
 

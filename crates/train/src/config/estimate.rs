@@ -116,7 +116,10 @@ fn activation_bytes(config: &Config, blocks: &[&dyn Block<f32>], passes: usize) 
     let settings = &config.settings;
     let parallel = &settings.parallel;
     let parts = axis_size(&parallel.mesh, "dp") * parallel.micro_batches;
-    let tokens = settings.batch / parts * config.data.length;
+    let tokens = match settings.tokens {
+        None => settings.batch / parts * config.data.length,
+        Some(tokens) => tokens.div_ceil(parts).max(config.data.length),
+    };
     let keep = match settings.recompute {
         Recompute::Nothing => Keep::Everything,
         Recompute::Selected => Keep::Selected,

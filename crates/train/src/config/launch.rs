@@ -1,15 +1,14 @@
 //! A whole run, its ranks as threads of this process.
 
-use super::{Config, Source, holdings};
+use super::sequences::{Sequences, loader};
+use super::{Config, holdings};
 use crate::report::{Ending, Evaluation, Event};
 use crate::trainer::{Home, Job, Resumed, Trainer};
-use crate::{Data, Error, weights};
+use crate::{Error, weights};
 use cairn_collectives::{Communicator, threads};
-use cairn_data::{Loader, Sample, Samples};
+use cairn_data::Loader;
 use cairn_kernels::Pool;
-use cairn_model::Batch;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
@@ -112,7 +111,7 @@ fn rank(
         world,
         pool,
         blocks: config.blocks(),
-        data: data(inputs.train.clone()),
+        data: Box::new(Sequences(inputs.train.clone())),
         checkpoints: Some(Home {
             store: cairn_store::open(&config.folder)?,
             options: cairn_checkpoint::Options {
@@ -146,7 +145,7 @@ fn rank(
         let Some(loader) = &inputs.evaluate else {
             return Ok(());
         };
-        let evaluation = trainer.evaluate(data(loader.clone()).as_mut(), wanted.batches)?;
+        let evaluation = trainer.evaluate(&mut Sequences(loader.clone()), wanted.batches)?;
         tell(Moment::Evaluated(step, &evaluation));
         Ok(())
     })
@@ -161,51 +160,6 @@ fn staging_bytes(config: &Config) -> Result<Option<u64>, Error> {
     let parameters = holdings(config)?.into_iter().map(|rank| rank.parameters);
     let most = parameters.max().unwrap_or(0).saturating_mul(4);
     Ok(Some(most.max(LEAST_STAGING_BYTES)))
-}
-
-/// The sequences of some sources; in the order of the files if not shuffled.
-fn loader(
-    config: &Config,
-    sources: &[Source],
-    length: usize,
-    shuffled: bool,
-) -> Result<Loader, Error> {
-    let vocabulary = u32::try_from(config.model.config.vocab_size).unwrap_or(u32::MAX);
-    let mut opened = Vec::new();
-    for source in sources {
-        let documents = cairn_data::open(&source.path)?;
-        let samples = Samples::new(documents, config.data.cut, length)?.with_vocabulary(vocabulary);
-        opened.push(cairn_data::Source::new(
-            &source.path,
-            samples,
-            source.weight,
-        ));
-    }
-    Ok(Loader::new(
-        opened,
-        shuffled.then_some(config.settings.seed),
-    )?)
-}
-
-fn data(loader: Arc<Loader>) -> Box<dyn Data> {
-    Box::new(move |places: Range<u64>| loader.batch(places).map(batch))
-}
-
-/// Sequences of one length, side by side.
-fn batch(samples: Vec<Sample>) -> Batch {
-    let mut batch = Batch {
-        sequences: samples.len(),
-        length: samples.first().map_or(0, Sample::len),
-        ..Batch::default()
-    };
-    for sample in samples {
-        batch.tokens.extend(sample.tokens);
-        batch.targets.extend(sample.targets);
-        batch.positions.extend(sample.positions);
-        batch.documents.extend(sample.documents);
-        batch.samples.push(sample.position);
-    }
-    batch
 }
 
 /// The small files that go into every checkpoint: with them a step is a model that other tools load.

@@ -64,6 +64,7 @@ impl Parser<'_> {
         settings.offload = self.offload(&root, &folder);
         let model = self.model(&root);
         let data = self.data(&root, length);
+        settings.data_may_change = may_change(&root);
         let evaluation = self.evaluation(&root);
         let log = self.log(&root, &folder);
         check(&root, &settings, model.as_ref().map(|model| &model.config));
@@ -133,8 +134,11 @@ impl Parser<'_> {
             ("stream", Cut::Stream),
             ("masked", Cut::Masked),
             ("packed", Cut::Packed),
+            ("documents", Cut::Documents),
         ];
         let cut = table.choice("cut", &cuts, Cut::Stream);
+        // Told elsewhere.
+        table.node("may_change");
         table.finish();
         Data {
             sources,
@@ -266,6 +270,12 @@ impl Parser<'_> {
             false => self.base.join(path).to_string_lossy().into_owned(),
         }
     }
+}
+
+/// Whether a run may go on with other data.
+fn may_change(root: &Reader<'_>) -> bool {
+    let table = root.table("data");
+    table.optional("may_change").unwrap_or(false)
 }
 
 /// What a model is like, if its config makes sense.

@@ -40,13 +40,23 @@ pub(super) fn settings(root: &Reader<'_>) -> (Settings, usize) {
 /// Fills in the sequences of a step and in how many parts a rank takes them; returns the tokens of each.
 fn batch(root: &Reader<'_>, settings: &mut Settings) -> usize {
     let table = root.table("batch");
-    for key in ["sequences", "length"] {
-        if !table.has(key) {
-            table.missing(key);
-        }
+    settings.tokens = table.within("tokens", 1.., "at least 1");
+    let by_tokens = table.has("tokens");
+    let needed: &[&str] = match by_tokens {
+        true => &["length"],
+        false => &["sequences", "length"],
+    };
+    for key in needed.iter().filter(|key| !table.has(key)) {
+        table.missing(key);
     }
-    settings.batch = table.within("sequences", 1.., "at least 1").unwrap_or(1);
+    let sequences = table.within("sequences", 1.., "at least 1");
+    settings.batch = sequences.or(settings.tokens).unwrap_or(1);
     let length = table.within("length", 1.., "at least 1").unwrap_or(1);
+    if by_tokens {
+        parts_of_tokens(&table, settings, length);
+        table.finish();
+        return length;
+    }
     let share = settings.batch / axis_size(&settings.parallel.mesh, "dp");
     if let Some(size) = table.within("micro_batch", 1_usize.., "at least 1") {
         settings.parallel.micro_batches = (share / size).max(1);
@@ -58,6 +68,22 @@ fn batch(root: &Reader<'_>, settings: &mut Settings) -> usize {
     }
     table.finish();
     length
+}
+
+/// Fills in how a rank takes sequences whose number differs from step to step.
+fn parts_of_tokens(table: &Reader<'_>, settings: &mut Settings, length: usize) {
+    let parts = table.within("micro_batches", 1.., "at least 1");
+    settings.parallel.micro_batches = parts.unwrap_or(1);
+    if table.node("micro_batch").is_some() {
+        let what = "`batch.micro_batch` does not go with `batch.tokens`";
+        let hint = "say in how many parts a rank takes its sequences: `batch.micro_batches`";
+        table.problem(Problem::at(&table.place("micro_batch"), what).hint(hint));
+    }
+    if settings.tokens.is_some_and(|tokens| tokens < length) {
+        let what =
+            format!("`batch.tokens` has no room for a sequence of {length} (`batch.length`)");
+        table.problem(Problem::at(&table.place("tokens"), what));
+    }
 }
 
 /// `1, 2, 4`: what a number is a multiple of; the greatest few.

@@ -8,14 +8,19 @@ use std::time::{Duration, Instant};
 
 /// The additions and multiplications of a step, forward and backward, on all ranks together; what is computed again is not counted.
 pub fn step_flops(config: &Config) -> f64 {
-    let length = config.data.length;
-    let tokens = config.settings.batch.saturating_mul(length);
+    let (length, tokens) = (config.data.length, step_tokens(config));
     let blocks = config.blocks();
     let forward = blocks
         .iter()
         .map(|block| block.forward_flops(tokens, length));
     // A backward is two products for each of the forward's.
     3.0 * forward.sum::<f64>()
+}
+
+/// The tokens of a step, on all ranks together; the most, if batches go by tokens.
+pub fn step_tokens(config: &Config) -> usize {
+    let whole = config.settings.batch.saturating_mul(config.data.length);
+    config.settings.tokens.unwrap_or(whole)
 }
 
 /// The additions and multiplications that this machine does in a second, in products of matrices that suit it; takes about a tenth of a second.

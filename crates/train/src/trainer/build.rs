@@ -2,6 +2,7 @@
 
 use super::{Job, Trainer, keeper::Keeper};
 use crate::Error;
+use crate::ahead::Ahead;
 use crate::data::Shares;
 use crate::executor::Executor;
 use crate::parallel::{Layout, Problem, problems};
@@ -47,6 +48,7 @@ pub(super) fn trainer(job: Job) -> Result<Trainer, Error> {
     });
     let shares = Shares {
         batch: settings.batch,
+        tokens: settings.tokens,
         dp: (layout.dp.rank(), layout.dp.size()),
         micro_batches: settings.parallel.micro_batches,
     };
@@ -61,7 +63,8 @@ pub(super) fn trainer(job: Job) -> Result<Trainer, Error> {
         settings,
         layout,
         arena,
-        data,
+        fingerprint: data.fingerprint(),
+        ahead: Ahead::new(data, shares),
         shares,
         stop,
         stall: Duration::ZERO,

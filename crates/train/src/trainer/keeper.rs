@@ -23,6 +23,9 @@ pub(super) const PROGRESS: &str = "trainer.progress";
 /// The plain value that says how a run was chosen to go.
 const SETTINGS: &str = "trainer.settings";
 
+/// The plain value that says what the data of a run is made of.
+pub(super) const DATA: &str = "trainer.data";
+
 /// One rank's hand in the checkpoints of a run.
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -169,6 +172,9 @@ impl Trainer {
         }
         state.value(PROGRESS, plain(&self.progress));
         state.value(SETTINGS, plain(&self.settings));
+        if let Some(data) = &self.fingerprint {
+            state.value(DATA, data.clone());
+        }
         let step = self.progress.step;
         let saving = keeper.checkpointer.save(step, &state, &keeper.options)?;
         self.stall += saving.stall();

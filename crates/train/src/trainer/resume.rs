@@ -1,8 +1,9 @@
 //! Goes on where a run was, on whatever ranks there are now.
 
 use super::Trainer;
-use super::keeper::PROGRESS;
+use super::keeper::{DATA, PROGRESS};
 use crate::error::{Error, told};
+use crate::fingerprint::changes;
 use crate::report::Progress;
 use cairn_arena::{Loaded, Scope, UPDATES};
 use cairn_checkpoint::{Checkpoint, LoadOptions, SharedSource};
@@ -17,6 +18,8 @@ pub struct Resumed {
     pub step: u64,
     /// Newer steps that could not be used, newest first, and why.
     pub skipped: Vec<(u64, String)>,
+    /// How the data differs from that of the run so far, if the settings allow that.
+    pub changes: Vec<String>,
 }
 
 impl Trainer {
@@ -27,7 +30,8 @@ impl Trainer {
     ///
     /// # Collective
     /// # Errors
-    /// If there are steps but none can be used, or the run has no place for checkpoints.
+    /// If there are steps but none can be used, the data is not what the run had so far and [may not change](crate::Settings::data_may_change), or the run has no
+    /// place for checkpoints.
     pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
         let world = self.layout.world.clone();
         let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
@@ -41,7 +45,7 @@ impl Trainer {
             let failure = self.load(*step).err().map(|error| told(&error));
             let failures = gather_values(world.as_ref(), &failure)?;
             match failures.into_iter().flatten().next() {
-                None => return Ok(Some(self.resumed(*step, skipped))),
+                None => return self.resumed(*step, skipped).map(Some),
                 Some(reason) => skipped.push((*step, reason)),
             }
         }
@@ -51,7 +55,11 @@ impl Trainer {
         }
     }
 
-    fn resumed(&mut self, step: u64, skipped: Vec<(u64, String)>) -> Resumed {
+    fn resumed(&mut self, step: u64, skipped: Vec<(u64, String)>) -> Result<Resumed, Error> {
+        let changes = self.data_changes(step)?;
+        if !changes.is_empty() && !self.settings.data_may_change {
+            return Err(Error::OtherData { step, changes });
+        }
         if let Some(keeper) = &mut self.keeper {
             keeper.resumed = Some(step);
             if !skipped.is_empty() {
@@ -59,7 +67,19 @@ impl Trainer {
             }
         }
         tracing::info!(step, "resumed");
-        Resumed { step, skipped }
+        Ok(Resumed {
+            step,
+            skipped,
+            changes,
+        })
+    }
+
+    /// How the data differs from that of a step, as far as both say what they are made of.
+    fn data_changes(&self, step: u64) -> Result<Vec<String>, Error> {
+        let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
+        let checkpoint = keeper.checkpointer.open(step)?;
+        let known = checkpoint.values().get(DATA).zip(self.fingerprint.as_ref());
+        Ok(known.map_or(Vec::new(), |(before, now)| changes(before, now)))
     }
 
     /// Loads this rank's part of a step.

@@ -2,6 +2,7 @@
 
 mod evaluation;
 mod failures;
+mod launches;
 mod layouts;
 mod offload;
 mod resume;

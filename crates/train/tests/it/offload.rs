@@ -60,7 +60,10 @@ fn a_run_goes_on_with_state_in_files_or_in_memory_by_turns() {
         found.extend(train(&case, &model, Some(&by_turns), (5, 9)));
         found.extend(train(&files, &model, Some(&by_turns), (9, 9)));
         assert_same(&case, &found, &expected);
-        assert_eq!(weights(store).expect("weights"), weights(by_turns).expect("weights"));
+        assert_eq!(
+            weights(store).expect("weights"),
+            weights(by_turns).expect("weights")
+        );
     }
 }
 
@@ -88,7 +91,10 @@ fn saves_at_every_step_have_the_state_of_their_step() {
         let data = objects.filter(|object| object.key.ends_with(".safetensors"));
         let steps = data.map(|object| {
             let (step, _) = object.key.split_once('/').expect("in a folder");
-            (step.to_string(), store.get(&object.key).expect("it is there"))
+            (
+                step.to_string(),
+                store.get(&object.key).expect("it is there"),
+            )
         });
         let mut steps: Vec<_> = steps.collect();
         steps.sort();

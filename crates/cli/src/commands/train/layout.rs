@@ -22,6 +22,8 @@ pub(super) struct Layout {
     mesh: String,
     batch: usize,
     length: usize,
+    /// The most tokens of a step, if that decides how many sequences it has.
+    tokens: Option<usize>,
     micro_batches: usize,
     steps: u64,
     step_flops: f64,
@@ -70,6 +72,7 @@ impl Layout {
             mesh: parallel.mesh.to_string(),
             batch: settings.batch,
             length: config.data.length,
+            tokens: settings.tokens,
             micro_batches: parallel.micro_batches,
             steps: settings.steps,
             step_flops: step_flops(config),
@@ -152,8 +155,11 @@ impl Layout {
             micro_batches,
             ..
         } = self;
-        let tokens = batch * length;
         let parts = plural(*micro_batches, "micro-batch").replace("batchs", "batches");
+        if let Some(tokens) = self.tokens {
+            return format!("sequences of {tokens} tokens at most, {parts} on each rank");
+        }
+        let tokens = batch * length;
         format!("{batch} sequences of {length}: {tokens} tokens, {parts} on each rank")
     }
 

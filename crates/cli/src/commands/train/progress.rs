@@ -4,7 +4,7 @@ use crate::printer::Printer;
 use crate::units::size;
 use cairn::device::system::Memory;
 use cairn::train::StepReport;
-use cairn::train::config::{Config, holdings, peak_flops, step_flops};
+use cairn::train::config::{Config, holdings, peak_flops, step_flops, step_tokens};
 use std::time::Duration;
 
 /// How much the newest step counts in the time of a step.
@@ -15,7 +15,8 @@ const NEWEST: f64 = 0.1;
 pub(super) struct Progress {
     steps: u64,
     every: u64,
-    flops: f64,
+    /// The arithmetic of a token.
+    token_flops: f64,
     peak_flops: f64,
     /// The state that all ranks together keep in files.
     file_bytes: u64,
@@ -29,7 +30,7 @@ impl Progress {
         Self {
             steps: config.settings.steps,
             every: config.log.every,
-            flops: step_flops(config),
+            token_flops: step_flops(config) / step_tokens(config) as f64,
             peak_flops: peak_flops(),
             file_bytes: file_bytes(config),
             step_seconds: None,
@@ -70,14 +71,14 @@ impl Progress {
             report.gradient_norm,
             report.learning_rate,
             report.tokens as f64 / report.seconds,
-            100.0 * self.share_of_peak(report.seconds),
+            100.0 * self.share_of_peak(report),
             clock(Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX)),
         )
     }
 
-    /// How much of what the machine can do a step of this length did.
-    fn share_of_peak(&self, seconds: f64) -> f64 {
-        self.flops / seconds / self.peak_flops
+    /// How much of what the machine can do a step did.
+    fn share_of_peak(&self, report: &StepReport) -> f64 {
+        self.token_flops * report.tokens as f64 / report.seconds / self.peak_flops
     }
 }
 
