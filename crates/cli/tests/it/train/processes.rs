@@ -1,5 +1,8 @@
 //! `mpirun cairn train`: each rank a process.
 
+#[cfg(feature = "mpi")]
+mod killed;
+
 use crate::fixture::Place;
 use std::process::{Command, Output};
 
@@ -21,20 +24,24 @@ fn one_of_many_processes_is_refused_without_mpi() {
     assert!(!place.path("run").exists());
 }
 
+/// Four processes that train together.
+#[cfg(feature = "mpi")]
+fn mpirun(place: &Place, args: &[&str]) -> Command {
+    let mut command = Command::new("mpirun");
+    command
+        .args(["--allow-run-as-root", "--oversubscribe", "-n", "4"])
+        .arg(env!("CARGO_BIN_EXE_cairn"))
+        .args(["train", "run.toml", "--json"])
+        .args(args)
+        .current_dir(place.path(""));
+    command
+}
+
 #[cfg(feature = "mpi")]
 #[test]
 fn processes_train_to_the_same_bits_as_threads_and_go_on_from_them() {
     let place = Place::with_config();
-    let mpirun = |args: &[&str]| -> Output {
-        Command::new("mpirun")
-            .args(["--allow-run-as-root", "--oversubscribe", "-n", "4"])
-            .arg(env!("CARGO_BIN_EXE_cairn"))
-            .args(["train", "run.toml", "--json"])
-            .args(args)
-            .current_dir(place.path(""))
-            .output()
-            .unwrap()
-    };
+    let mpirun = |args: &[&str]| -> Output { mpirun(&place, args).output().unwrap() };
     let four = ["--mesh", "dp=2,pp=2"];
     let threads = ["--set", "checkpoints.folder=threads"];
     place.json(&[&["train", "run.toml"], &four[..], &threads].concat());
