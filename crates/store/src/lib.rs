@@ -51,4 +51,4 @@ pub use key::{MAX_KEY_BYTES, MAX_SEGMENT_BYTES};
 pub use local::{Journal, Local, LocalOptions, Scratch};
 pub use memory::Memory;
 pub use store::{MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store};
-pub use url::open;
+pub use url::{open, redact};

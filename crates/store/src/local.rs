@@ -8,7 +8,8 @@
 //! ROOT/step-00000100/COMMIT    published
 //! ```
 
-use std::os::unix::fs::FileExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, key};
@@ -68,6 +69,48 @@ impl Local {
         &self.root
     }
 
+    /// Publishes a small new object that nobody but its owner may read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::put`] with [`PutMode::Create`].
+    pub fn put_private(&self, key: &str, bytes: &[u8]) -> Result<(), Error> {
+        self.publish(key, bytes, PutMode::Create, Some(0o600))
+    }
+
+    fn publish(
+        &self,
+        key: &str,
+        bytes: &[u8],
+        mode: PutMode,
+        permissions: Option<u32>,
+    ) -> Result<(), Error> {
+        key::check(key)?;
+        let staged = Staged::begin(&self.root, key, bytes.len() as u64, mode)?;
+        let file = staged.file();
+        let limited = permissions.map(Permissions::from_mode);
+        limited
+            .map_or(Ok(()), |permissions| file.set_permissions(permissions))
+            .and_then(|()| file.write_all_at(bytes, 0))
+            .map_err(|error| staged.explain("write", error))?;
+        staged.sync()?;
+        staged.publish(mode)
+    }
+
+    /// The path of an object that is to be moved or deleted: one that really lies in this store's folder.
+    fn own_path(&self, key: &str) -> Result<PathBuf, Error> {
+        let path = self.path(key)?;
+        let above = path.ancestors().skip(1);
+        let mut folders = above.take_while(|folder| *folder != self.root);
+        if folders.any(Path::is_symlink) {
+            return Err(Error::InvalidKey {
+                key: key.to_owned(),
+                reason: "a folder in it is a link, and nothing is moved or deleted through links",
+            });
+        }
+        Ok(path)
+    }
+
     fn path(&self, key: &str) -> Result<PathBuf, Error> {
         key::check(key)?;
         Ok(self.root.join(key))
@@ -80,14 +123,7 @@ impl Store for Local {
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
-        key::check(key)?;
-        let staged = Staged::begin(&self.root, key, bytes.len() as u64, mode)?;
-        staged
-            .file()
-            .write_all_at(bytes, 0)
-            .map_err(|error| staged.explain("write", error))?;
-        staged.sync()?;
-        staged.publish(mode)
+        self.publish(key, bytes, mode, None)
     }
 
     fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
@@ -139,7 +175,7 @@ impl Store for Local {
     }
 
     fn rename(&self, key: &str, to: &str, mode: PutMode) -> Result<(), Error> {
-        let (source, target) = (self.path(key)?, self.path(to)?);
+        let (source, target) = (self.own_path(key)?, self.own_path(to)?);
         if self.head(key)?.is_none() {
             return Err(Error::NotFound {
                 key: key.to_owned(),
@@ -154,7 +190,7 @@ impl Store for Local {
     }
 
     fn delete(&self, key: &str) -> Result<(), Error> {
-        let path = self.path(key)?;
+        let path = self.own_path(key)?;
         match std::fs::remove_file(&path).and_then(|()| folder::sync_parent(&path)) {
             Err(error) if !listing::is_absent(&error) => {
                 return Err(Error::from_io(key, "delete", error));

@@ -16,10 +16,37 @@ use crate::{Error, Local, Store};
 /// [`Error::InvalidUrl`] for an empty path or a URL of another kind.
 pub fn open(url_or_path: &str) -> Result<Arc<dyn Store>, Error> {
     let path = local_path(url_or_path).map_err(|reason| Error::InvalidUrl {
-        url: url_or_path.to_owned(),
+        url: redact(url_or_path),
         reason,
     })?;
     Ok(Arc::new(Local::new(path)))
+}
+
+/// `text` without what may be secret in its URLs: names and passwords before the host, and what follows a `?`.
+///
+/// Whatever shows a URL that somebody else gave goes through here.
+pub fn redact(text: &str) -> String {
+    const HIDDEN: &str = "…";
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        shown.push_str(before);
+        let ends = |c: char| c.is_whitespace() || "`'\"<>".contains(c);
+        let (url, tail) = after.split_at(after.find(ends).unwrap_or(after.len()));
+        let (path, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+        let (host, path) = path.split_at(path.find('/').unwrap_or(path.len()));
+        match host.rsplit_once('@') {
+            Some((_, host)) => shown.extend([HIDDEN, "@", host]),
+            None => shown.push_str(host),
+        }
+        shown.push_str(path);
+        if !query.is_empty() {
+            shown.extend(["?", HIDDEN]);
+        }
+        rest = tail;
+    }
+    shown + rest
 }
 
 /// The `file://` URL of a path.
@@ -109,6 +136,30 @@ mod tests {
             open("runs:1").unwrap().url(),
             from_path(&here.join("runs:1"))
         );
+    }
+
+    #[test]
+    fn secrets_in_urls_are_not_shown() {
+        let cases = [
+            ("runs/7b?", "runs/7b?"),
+            ("s3://bucket/run", "s3://bucket/run"),
+            ("s3://key:secret@bucket/run", "s3://…@bucket/run"),
+            ("https://host/x?sig=secret&y=1", "https://host/x?…"),
+            (
+                "az://k@h?s and gs://a:b@c/d@e x",
+                "az://…@h?… and gs://…@c/d@e x",
+            ),
+            (
+                "cannot open `s3://k:p@ss@b/r?t=1`: no",
+                "cannot open `s3://…@b/r?…`: no",
+            ),
+            ("://", "://"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(redact(text), shown);
+        }
+        let refused = open("ftp://user:secret@host/run?token=secret").unwrap_err();
+        assert!(!format!("{refused} {refused:?}").contains("secret"));
     }
 
     #[test]

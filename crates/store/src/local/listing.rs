@@ -12,6 +12,14 @@ use crate::{Error, ObjectMeta};
 struct Entry {
     name: String,
     metadata: Metadata,
+    /// Whether it is a link to what it describes. Nobody goes down into one: links lead anywhere, and round in circles.
+    is_link: bool,
+}
+
+impl Entry {
+    fn is_folder_here(&self) -> bool {
+        self.metadata.is_dir() && !self.is_link
+    }
 }
 
 /// Lists all objects under the folder `prefix` of `root`, sorted by key.
@@ -19,15 +27,15 @@ pub(super) fn objects(root: &Path, prefix: &str) -> Result<Vec<ObjectMeta>, Erro
     let mut found = Vec::new();
     let mut folders = vec![prefix.to_owned()];
     while let Some(folder) = folders.pop() {
-        for Entry { name, metadata } in entries(root, &folder)? {
-            let key = join(&folder, &name);
+        for entry in entries(root, &folder)? {
+            let key = join(&folder, &entry.name);
             if key.len() > MAX_KEY_BYTES {
                 continue;
             }
-            if metadata.is_dir() {
+            if entry.is_folder_here() {
                 folders.push(key);
-            } else if metadata.is_file() {
-                found.push(describe(key, &metadata)?);
+            } else if entry.metadata.is_file() {
+                found.push(describe(key, &entry.metadata)?);
             }
         }
     }
@@ -38,7 +46,7 @@ pub(super) fn objects(root: &Path, prefix: &str) -> Result<Vec<ObjectMeta>, Erro
 /// Lists the objects directly inside the folder `prefix` of `root`, sorted by key.
 pub(super) fn files(root: &Path, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
     let mut found = Vec::new();
-    for Entry { name, metadata } in entries(root, prefix)? {
+    for Entry { name, metadata, .. } in entries(root, prefix)? {
         let key = join(prefix, &name);
         if metadata.is_file() && key.len() <= MAX_KEY_BYTES {
             found.push(describe(key, &metadata)?);
@@ -66,8 +74,9 @@ pub(super) fn sweep(root: &Path, prefix: &str) -> Result<u64, Error> {
     let mut removed = 0;
     let mut pending = vec![prefix.to_owned()];
     while let Some(prefix) = pending.pop() {
-        let inside = folders(root, &prefix)?;
-        pending.extend(inside.iter().map(|name| join(&prefix, name)));
+        let inside = entries(root, &prefix)?.into_iter();
+        let inside = inside.filter(Entry::is_folder_here);
+        pending.extend(inside.map(|entry| join(&prefix, &entry.name)));
         let folder = root.join(&prefix);
         match temp::sweep(&folder) {
             Ok(count) => removed += count,
@@ -123,10 +132,15 @@ fn look_at(entry: DirEntry) -> io::Result<Option<Entry>> {
     if !key::is_segment(&name) {
         return Ok(None);
     }
+    let is_link = entry.file_type()?.is_symlink();
     match entry.path().metadata() {
-        Ok(metadata) => Ok(Some(Entry { name, metadata })),
-        // It has just been removed, or it is a link to nowhere.
-        Err(error) if is_absent(&error) => Ok(None),
+        Ok(metadata) => Ok(Some(Entry {
+            name,
+            metadata,
+            is_link,
+        })),
+        // It has just been removed, or it is a link to nowhere or to itself.
+        Err(error) if is_absent(&error) || is_link => Ok(None),
         Err(error) => Err(error),
     }
 }

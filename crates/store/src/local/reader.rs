@@ -28,7 +28,7 @@ impl LocalReader {
     /// Opens the file at `path`.
     pub(super) fn open(key: &str, path: &Path, direct: bool) -> Result<Self, Error> {
         let failed = |error| open_error(key, error);
-        let file = File::open(path).map_err(failed)?;
+        let file = system::open_to_read(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             return Err(Error::NotFound {

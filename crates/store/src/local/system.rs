@@ -42,6 +42,12 @@ pub(super) fn reserve(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
+/// Opens `path` for reading, without waiting for anybody: a pipe with no writer would never open.
+pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
 /// Opens `path` for I/O that bypasses the page cache, or returns `None` where that is unknown.
 pub(super) fn open_direct(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     let flags = OFlags::DIRECT.bits().cast_signed();

@@ -57,7 +57,9 @@ fn links_are_followed() {
     symlink(elsewhere.root(), store.root().join("linked")).unwrap();
     symlink("near", store.root().join("alias")).unwrap();
     symlink("nowhere", store.root().join("dangling")).unwrap();
-    assert_eq!(keys(&store), ["alias", "linked/step/x", "near"]);
+    // A folder behind a link is listed by whoever names it, and by nobody else.
+    assert_eq!(keys(&store), ["alias", "near"]);
+    assert_eq!(store.list("linked").unwrap()[0].key, "linked/step/x");
     assert_eq!(store.list_folders("").unwrap(), ["linked"]);
     assert_eq!(store.get("alias").unwrap(), b"near");
     store.put("linked/y", b"", PutMode::Create).unwrap();
@@ -65,6 +67,83 @@ fn links_are_followed() {
     assert!(store.head("dangling").unwrap().is_none());
     let create = store.put("dangling", b"", PutMode::Create);
     assert!(matches!(create, Err(Error::AlreadyExists { .. })));
+}
+
+#[test]
+fn nothing_is_moved_or_deleted_through_a_link() {
+    let (folder, store) = new_store();
+    let elsewhere = Local::new(folder.path().join("elsewhere"));
+    elsewhere.put("deep/x", b"far", PutMode::Create).unwrap();
+    store.put("near", b"near", PutMode::Create).unwrap();
+    symlink(elsewhere.root(), store.root().join("linked")).unwrap();
+    let refused = [
+        store.delete("linked/deep/x"),
+        store.rename("linked/deep/x", "x", PutMode::Create),
+        store.rename("near", "linked/near", PutMode::Create),
+    ];
+    for refused in refused {
+        assert!(
+            matches!(refused, Err(Error::InvalidKey { .. })),
+            "{refused:?}"
+        );
+    }
+    store.sweep("").unwrap();
+    assert!(elsewhere.head("deep/x").unwrap().is_some());
+    // The link itself is the store's own.
+    symlink("near", store.root().join("alias")).unwrap();
+    store.delete("alias").unwrap();
+    assert_eq!(keys(&store), ["near"]);
+}
+
+#[test]
+fn links_that_go_round_in_circles_are_listed_once() {
+    let (_folder, store) = new_store();
+    store.put("a/x", b"", PutMode::Create).unwrap();
+    for name in ["b", "c", "d"] {
+        symlink(store.root(), store.root().join(name)).unwrap();
+        symlink(store.root(), store.root().join("a").join(name)).unwrap();
+    }
+    symlink("itself", store.root().join("itself")).unwrap();
+    assert_eq!(keys(&store), ["a/x"]);
+    store.sweep("").unwrap();
+}
+
+#[test]
+fn pipes_and_devices_are_no_objects_and_keep_nobody_waiting() {
+    let (_folder, store) = new_store();
+    store.put("x", b"", PutMode::Create).unwrap();
+    let pipe = store.root().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    symlink("/dev/zero", store.root().join("zeros")).unwrap();
+    for key in ["pipe", "zeros"] {
+        assert!(
+            matches!(store.get(key), Err(Error::NotFound { .. })),
+            "{key}"
+        );
+        assert!(store.head(key).unwrap().is_none());
+    }
+    assert_eq!(keys(&store), ["x"]);
+}
+
+#[test]
+fn what_is_private_is_readable_by_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_folder, store) = new_store();
+    store.put_private("key", b"secret").unwrap();
+    let mode = store
+        .root()
+        .join("key")
+        .metadata()
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(matches!(
+        store.put_private("key", b""),
+        Err(Error::AlreadyExists { .. })
+    ));
+    assert_eq!(store.get("key").unwrap(), b"secret");
 }
 
 #[test]
