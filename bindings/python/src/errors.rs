@@ -2,6 +2,7 @@
 
 use cairn::checkpoint::{Error, KeyProblems};
 use cairn::recipe::library::LibraryError;
+use cairn::store::redact;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -71,7 +72,9 @@ fn class(error: &Error) -> &'static str {
         Error::PreviousSave { source, .. } => class(source),
         Error::Keys(_) => "KeyMismatch",
         Error::StepTaken { .. } => "StepExists",
-        Error::NoSuchStep { .. } | Error::NothingUsable { .. } => "StepNotFound",
+        Error::NoSuchStep { .. } | Error::NothingUsable { .. } | Error::Deleted { .. } => {
+            "StepNotFound"
+        }
         Error::Incomplete { .. } => "StepIncomplete",
         Error::WritersMissing { .. }
         | Error::WriterFailed { .. }
@@ -80,6 +83,7 @@ fn class(error: &Error) -> &'static str {
         Error::Disagreement { .. } | Error::SessionReused { .. } | Error::PeersDisagree { .. } => {
             "RanksDisagree"
         }
+        Error::Untrusted { .. } => "Untrusted",
         Error::Version { .. } => "VersionError",
         Error::Format(_) => "FormatError",
         error if error.is_damage() => "Damaged",
@@ -112,11 +116,13 @@ pub(crate) fn raise(
     hint: Option<String>,
     problems: Option<&KeyProblems>,
 ) -> PyErr {
+    // Addresses may have secrets in them.
+    let message = redact(message);
     let make = |py: Python| {
         let class = py.import("cairn.errors")?.getattr(class)?;
         let arguments = PyDict::new(py);
         arguments.set_item("hint", hint)?;
-        let raised = class.call((message,), Some(&arguments))?;
+        let raised = class.call((&message,), Some(&arguments))?;
         if let Some(problems) = problems {
             let missing: Vec<&str> = problems.missing.iter().map(|m| m.name.as_str()).collect();
             raised.setattr("missing", missing)?;

@@ -9,8 +9,10 @@ mod derived;
 mod errors;
 mod memory;
 mod outline;
+mod place;
 mod recipe;
 mod report;
+mod retention;
 mod run;
 mod saving;
 mod source;
@@ -32,11 +34,15 @@ mod _cairn {
     #[pymodule_export]
     use crate::outline::Outline;
     #[pymodule_export]
+    use crate::place::open_place;
+    #[pymodule_export]
+    use crate::retention::Policy;
+    #[pymodule_export]
     use crate::run::{Run, launch};
     #[pymodule_export]
     use crate::saving::Saving;
     #[pymodule_export]
-    use crate::source::{Counter, Source, open_place};
+    use crate::source::{Counter, Source};
     #[pymodule_export]
     use crate::spec::Spec;
 

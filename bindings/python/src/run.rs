@@ -5,12 +5,14 @@ use crate::errors::{OrRaise, raise};
 use crate::memory::Memory;
 use crate::outline::Outline;
 use crate::report;
+use crate::retention::Policy;
 use crate::saving::Saving;
 use crate::source::Source;
-use cairn::checkpoint::retention::{self, Keep};
+use cairn::checkpoint::retention;
+use cairn::checkpoint::signing::{PublicKey, SecretKey, sign};
 use cairn::checkpoint::{
     Checkpointer, IfCommitted, Launch, Options, Overlap, Pace, SaveOptions, StepState, Watch,
-    World, survey,
+    World, survey, survey_signed,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -37,13 +39,14 @@ pub(crate) struct Run {
     pace: Option<Arc<Pace>>,
     world: World,
     process: u32,
+    require_key: Option<PublicKey>,
 }
 
 #[pymethods]
 impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
-        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, bytes_per_second = None))]
+        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, bytes_per_second = None, require_key = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
@@ -58,6 +61,7 @@ impl Run {
         queue: usize,
         read_twice: bool,
         bytes_per_second: Option<u64>,
+        require_key: Option<&str>,
     ) -> PyResult<Self> {
         let world = match session {
             Some(session) => World::new(rank, size, session),
@@ -80,6 +84,10 @@ impl Run {
         options.staging_bytes = staging_bytes;
         options.scratch_bytes = scratch_bytes;
         options.read_twice = read_twice;
+        options.require_key = require_key
+            .map(str::parse::<PublicKey>)
+            .transpose()
+            .or_raise()?;
         options.overlap = match overlap {
             "skip" => Overlap::Skip,
             "queue" => Overlap::Queue(queue),
@@ -88,12 +96,14 @@ impl Run {
         let pace = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
         options.pace.clone_from(&pace);
         let store = cairn::store::open(url).or_raise()?;
+        let require_key = options.require_key;
         let inner = Checkpointer::with_options(store, world.clone(), options);
         Ok(Self {
             inner: Some(inner),
             pace,
             world,
             process: std::process::id(),
+            require_key,
         })
     }
 
@@ -241,13 +251,18 @@ impl Run {
         fraction: f64,
     ) -> PyResult<Bound<'py, PyDict>> {
         let state = py
-            .detach(|| survey(self.inner().store(), step, fraction, &|_| {}))
+            .detach(|| match &self.require_key {
+                None => survey(self.inner().store(), step, fraction, &|_| {}),
+                Some(key) => survey_signed(self.inner().store(), step, key, fraction, &|_| {}),
+            })
             .or_raise()?;
         match state {
             StepState::Whole(_, report) | StepState::Damaged(_, report) => {
                 report::verified(py, &report)
             }
             StepState::TooNew(error) => Err(error).or_raise(),
+            StepState::Untrusted(error) => Err(error).or_raise(),
+            StepState::Deleted => Err(cairn::checkpoint::Error::Deleted { step }).or_raise(),
             StepState::Incomplete(attempts) => {
                 let reason = attempts.iter().map(|attempt| attempt.reason());
                 let reason = reason.collect::<Vec<_>>().join("; ");
@@ -257,26 +272,42 @@ impl Run {
     }
 
     /// Deletes the steps that no rule keeps and returns them; with `dry_run` only returns them.
-    #[pyo3(signature = (last, every, tags, *, dry_run = false))]
-    fn prune(
-        &self,
-        py: Python,
-        last: usize,
-        every: Option<u64>,
-        tags: Vec<String>,
-        dry_run: bool,
-    ) -> PyResult<Vec<u64>> {
-        let keep = Keep { last, every, tags };
+    #[pyo3(signature = (policy, *, dry_run = false))]
+    fn prune(&self, py: Python, policy: &Policy, dry_run: bool) -> PyResult<Vec<u64>> {
         let store = self.inner().store();
         let pruned = py.detach(|| {
-            let plan = retention::plan(store, &keep, Some(ABANDONED), SystemTime::now())?;
-            let nothing = plan.remove.is_empty() && plan.leftovers.is_empty();
-            if !dry_run && !nothing {
-                retention::prune(store.as_ref(), &plan)?;
+            let plan = retention::plan(store, &policy.0, Some(ABANDONED), SystemTime::now())?;
+            let mut removed: Vec<u64> = plan.remove.keys().copied().collect();
+            if !dry_run && !plan.is_empty() {
+                let spared = retention::prune(store.as_ref(), &plan)?;
+                removed.retain(|step| !spared.contains(step));
             }
-            Ok::<_, cairn::checkpoint::Error>(plan.remove)
+            Ok::<_, cairn::checkpoint::Error>(removed)
         });
         pruned.or_raise()
+    }
+
+    /// Signs a committed step; returns the public key.
+    fn sign(&self, py: Python, step: u64, secret_key: &str) -> PyResult<String> {
+        let signed = py.detach(|| {
+            let key: SecretKey = secret_key.parse()?;
+            sign(&self.inner().open(step)?, &key, &|_| ())
+        });
+        Ok(signed.or_raise()?.key.to_string())
+    }
+
+    /// Gives a committed step a tag, or takes it off.
+    fn tag(&self, py: Python, step: u64, name: &str, set: bool) -> PyResult<()> {
+        let tagged = py.detach(|| match set {
+            true => self.inner().tag(step, name),
+            false => self.inner().untag(step, name),
+        });
+        tagged.or_raise()
+    }
+
+    /// The tags of a committed step.
+    fn tags(&self, py: Python, step: u64) -> PyResult<Vec<String>> {
+        py.detach(|| self.inner().tags(step)).or_raise()
     }
 }
 

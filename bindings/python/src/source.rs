@@ -6,9 +6,8 @@ use crate::recipe::{Asked, transformed, wanted};
 use crate::report;
 use crate::spec::Spec;
 use cairn::checkpoint::{
-    Checkpoint, DcpContents, LoadOptions, LoadPlan, ModelSource, OnProblem, Peers, Place,
-    RewriteOptions, Scope, SharedSource, Strictness, Target, Wanted, export_dcp, export_hf, find,
-    load,
+    Checkpoint, DcpContents, LoadOptions, LoadPlan, ModelSource, OnProblem, Peers, RewriteOptions,
+    Scope, SharedSource, Strictness, Target, Wanted, export_dcp, export_hf, load,
 };
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
@@ -58,19 +57,6 @@ impl Counter {
     }
 }
 
-/// Opens what lies at a path: a step of a run, or a model in another format. Of a run, nothing is opened: it is None.
-#[pyfunction]
-pub(crate) fn open_place(py: Python, url: &str) -> PyResult<Option<Source>> {
-    let opened = py.detach(|| {
-        Ok::<_, cairn::checkpoint::Error>(match find(url)? {
-            Place::Run(_) => None,
-            Place::Step(run, step) => Some(Source::checkpoint(Checkpoint::open(run, step)?)),
-            Place::Folder(model) | Place::File(model) => Some(Source::model(model)),
-        })
-    });
-    opened.or_raise()
-}
-
 #[pymethods]
 impl Source {
     /// The step, if this is a checkpoint.
@@ -97,10 +83,10 @@ impl Source {
 
     /// The words it was tagged with.
     #[getter]
-    fn tags(&self) -> Vec<String> {
-        self.as_checkpoint()
-            .map(|checkpoint| checkpoint.manifest().tags.clone())
-            .unwrap_or_default()
+    fn tags(&self, py: Python) -> PyResult<Vec<String>> {
+        let checkpoint = self.as_checkpoint();
+        py.detach(|| checkpoint.map_or(Ok(Vec::new()), |checkpoint| checkpoint.tags()))
+            .or_raise()
     }
 
     /// The number of ranks that saved it.
@@ -320,12 +306,12 @@ impl Source {
         Self { stored, made: None }
     }
 
-    fn model(model: ModelSource) -> Self {
+    pub(crate) fn model(model: ModelSource) -> Self {
         let stored = Stored::Model(Arc::new(model));
         Self { stored, made: None }
     }
 
-    fn as_checkpoint(&self) -> Option<&Checkpoint> {
+    pub(crate) fn as_checkpoint(&self) -> Option<&Checkpoint> {
         match &self.stored {
             Stored::Checkpoint(checkpoint) => Some(checkpoint),
             Stored::Model(_) => None,

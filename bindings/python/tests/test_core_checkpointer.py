@@ -264,7 +264,7 @@ def test_the_latest_step_with_a_missing_file_is_not_opened(run: cairn.Checkpoint
 
 
 def test_old_steps_are_pruned_in_the_background(tmp_path: Path) -> None:
-    keep = cairn.Keep(last=2, every=10, tags=["best"])
+    keep = cairn.Keep(last=2, every=10)
     with cairn.Checkpointer(tmp_path, keep=keep) as run:
         for step in (1, 2, 10, 11, 12, 13):
             run.save(step, {"a": np.zeros(1)}, tags=["best"] if step == 2 else [], blocking=True)
@@ -290,8 +290,69 @@ def test_a_damaged_newest_step_does_not_cost_the_good_one(tmp_path: Path) -> Non
         for step in (1, 2):
             run.save(step, state(step), blocking=True)
     data_file(run, 2).unlink()
-    run._run.prune(1, None, [])
+    run._run.prune(cairn.Keep(last=1)._policy())
     assert 1 in run.steps()
+
+
+def test_the_best_steps_stay(tmp_path: Path) -> None:
+    with cairn.Checkpointer(tmp_path, keep=cairn.Keep(best=["min:loss:2", "max:accuracy:1"])) as run:
+        for step, loss in enumerate([0.5, 0.1, 0.3, float("nan"), 0.9]):
+            run.save(step, {}, metrics={"loss": loss, "accuracy": float(step == 0)}, blocking=True)
+    assert run.steps() == [0, 1, 2, 4]
+
+
+def test_a_tag_keeps_a_step_until_it_is_taken_off(tmp_path: Path) -> None:
+    with cairn.Checkpointer(tmp_path, keep=cairn.Keep(last=1)) as run:
+        run.save(1, {}, tags=["eval"], blocking=True)
+        run.tag("latest", "released")
+        assert run.tags() == ["eval", "released"]
+        run.save(2, {}, blocking=True)
+        run.wait()
+        assert run.steps() == [1, 2]
+        for name in ("eval", "released"):
+            run.untag(1, name)
+        assert run.tags(1) == []
+        run.save(3, {}, blocking=True)
+    assert run.steps() == [3]
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({"best": "loss"}, "min:eval_loss:3"),
+        ({"within": ["1 fortnight"]}, "30d/1d"),
+        ({"grace": "soon"}, "90s"),
+        ({"read_data": 7.0}, "from 0 to 1"),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_refused_at_once(tmp_path: Path, rules: dict[str, Any], words: str) -> None:
+    with pytest.raises(StateError) as raised:
+        cairn.Checkpointer(tmp_path, keep=cairn.Keep(**rules))
+    assert words in str(raised.value)
+
+
+def test_a_name_that_is_no_tag_is_refused(run: cairn.Checkpointer) -> None:
+    run.save(1, {}, blocking=True)
+    for name in ("", "a/b", "..", "with space", "x" * 65):
+        with pytest.raises(StateError):
+            run.tag(1, name)
+    with pytest.raises(StepNotFound):
+        run.tag(2, "best")
+
+
+def test_files_of_a_deleted_step_stay_for_the_grace_period(tmp_path: Path) -> None:
+    with cairn.Checkpointer(tmp_path, keep=cairn.Keep(last=1, grace="1h")) as run:
+        run.save(1, state(1), blocking=True)
+        opened = run.open(1)
+        run.save(2, state(2), blocking=True)
+    assert run.steps() == [2]
+    with pytest.raises(StepNotFound, match="deleted"):
+        run.open(1)
+    target = state(0)
+    opened.load(target)
+    run._run.prune(cairn.Keep(last=1)._policy())
+    with pytest.raises(StepNotFound, match="deleted"):
+        opened.load(target)
 
 
 # The handle of a save.

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::assign::Assignment;
 use crate::checksum::sha256_hex;
+use crate::commit::committed_attempt;
 use crate::derived::{self, Derived};
 use crate::error::StoreContext;
 use crate::layout::Layout;
@@ -10,8 +11,12 @@ use crate::load::{LoadOptions, LoadReport, load};
 use crate::manifest::{DIGEST_DIGITS, Manifest};
 use crate::names::{AttemptKeys, commit_key};
 use crate::part::{ReadPart, read_head, read_whole};
+use crate::seal::digest_of;
+use crate::signing::{PublicKey, Statement, authentic};
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
+use crate::tags::tags_of;
 use crate::target::Target;
+use crate::verify::is_deleted;
 use cairn_sharding::Region;
 use cairn_store::Store;
 use serde_json::Value;
@@ -26,16 +31,23 @@ pub struct Checkpoint {
     layout: Arc<Layout>,
     assignment: Assignment,
     keys: AttemptKeys,
+    /// The seal of `COMMIT`.
+    seal: String,
+    /// What somebody vouches for, if a key is required.
+    statement: Option<Statement>,
 }
 
 impl Checkpoint {
     /// Opens `step` of the run that `store` is rooted at. Reads `COMMIT` and nothing else.
     ///
     /// # Errors
-    /// If the step is not committed, or its manifest is damaged or too new.
+    /// If the step is not committed or was deleted, or its manifest is damaged or too new.
     pub fn open(store: Arc<dyn Store>, step: u64) -> Result<Self, Error> {
         let key = commit_key(step);
         let bytes = match store.get(&key) {
+            Err(cairn_store::Error::NotFound { .. }) if is_deleted(store.as_ref(), step)? => {
+                return Err(Error::Deleted { step });
+            }
             Err(cairn_store::Error::NotFound { .. }) => {
                 return Err(Error::Incomplete {
                     step,
@@ -49,14 +61,34 @@ impl Checkpoint {
             let reason = format!("it is the manifest of step {}", manifest.step);
             return Err(Error::damaged(key, reason));
         }
-        let layout = Arc::new(manifest.layout.clone());
+        let seal = digest_of(&bytes).unwrap_or_default().to_string();
         Ok(Self {
-            keys: AttemptKeys::new(step, &manifest.attempt),
+            seal,
+            ..Self::with_manifest(store, manifest)
+        })
+    }
+
+    /// Requires that `key` signed the step: from now on nothing is read from it that is not what was signed.
+    ///
+    /// # Errors
+    /// [`Error::Untrusted`] if it is not signed by that key, or not as it is.
+    pub fn require_key(mut self, key: &PublicKey) -> Result<Self, Error> {
+        self.statement = Some(Statement::signed_by(key, &self)?);
+        Ok(self)
+    }
+
+    /// The step that has this manifest, whatever its `COMMIT` says.
+    pub(crate) fn with_manifest(store: Arc<dyn Store>, manifest: Manifest) -> Self {
+        let layout = Arc::new(manifest.layout.clone());
+        Self {
+            keys: AttemptKeys::new(manifest.step, &manifest.attempt),
             assignment: Assignment::new(layout.clone()),
             layout,
             manifest,
             store,
-        })
+            seal: String::new(),
+            statement: None,
+        }
     }
 
     /// What the checkpoint contains.
@@ -79,6 +111,14 @@ impl Checkpoint {
         self.keys.data(writer)
     }
 
+    /// The tags the step has now, in order.
+    ///
+    /// # Errors
+    /// If its folder cannot be listed or read.
+    pub fn tags(&self) -> Result<Vec<String>, Error> {
+        tags_of(self.store.as_ref(), &self.manifest)
+    }
+
     /// The plain values all ranks share.
     pub fn values(&self) -> &BTreeMap<String, Value> {
         &self.manifest.values
@@ -92,7 +132,8 @@ impl Checkpoint {
         if rank >= self.manifest.writers() {
             return Ok(None);
         }
-        let part = read_head(self.store.as_ref(), &self.keys, rank)?;
+        let part = read_head(self.store.as_ref(), &self.keys, rank);
+        let part = part.map_err(|error| self.explain(error))?;
         self.check_digest(&part)?;
         Ok(Some(part.part.rank_values))
     }
@@ -100,13 +141,28 @@ impl Checkpoint {
     /// Loads `targets`, which may belong to any number of ranks of any layout.
     ///
     /// # Errors
-    /// See [`load`].
+    /// See [`load`]; [`Error::Deleted`] if the step is deleted meanwhile and a file is gone.
     pub fn load(&self, targets: Vec<Target>, options: &LoadOptions) -> Result<LoadReport, Error> {
-        load(self, targets, options)
+        load(self, targets, options).map_err(|error| self.explain(error))
+    }
+
+    /// What is missing of a step that was deleted after it was opened is no damage.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let attempt = || committed_attempt(self.store.as_ref(), self.step());
+        let is_gone =
+            || matches!(attempt(), Ok(found) if found.as_ref() != Some(&self.manifest.attempt));
+        match error.is_damage() && is_gone() {
+            true => Error::Deleted { step: self.step() },
+            false => error,
+        }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    pub(crate) fn seal(&self) -> &str {
+        &self.seal
     }
 
     pub(crate) fn keys(&self) -> &AttemptKeys {
@@ -115,6 +171,11 @@ impl Checkpoint {
 
     /// The part of a writer, checked against the manifest, with its table of CRCs.
     pub(crate) fn part(&self, writer: usize) -> Result<(ReadPart, Vec<u32>), Error> {
+        self.read_part(writer).map_err(|error| self.explain(error))
+    }
+
+    /// As [`Checkpoint::part`], whether the step is still there or not.
+    pub(crate) fn read_part(&self, writer: usize) -> Result<(ReadPart, Vec<u32>), Error> {
         let (part, crcs) = read_whole(self.store.as_ref(), &self.keys, writer)?;
         self.check_digest(&part)?;
         Ok((part, crcs))
@@ -122,6 +183,13 @@ impl Checkpoint {
 
     fn check_digest(&self, part: &ReadPart) -> Result<(), Error> {
         let writer = part.part.writer;
+        if let Some(statement) = &self.statement
+            && !statement.names_part(writer, &part.digest)
+        {
+            let reason = format!("`{}` is not what was signed", self.keys.part(writer));
+            let step = self.step();
+            return Err(Error::Untrusted { step, reason });
+        }
         if self.manifest.parts[writer] == part.digest[..DIGEST_DIGITS] {
             return Ok(());
         }
@@ -203,7 +271,8 @@ impl Source for Checkpoint {
         let entry = part.part.file.ok_or_else(|| {
             Error::damaged(self.keys.part(file), "it names no data file, but should")
         })?;
-        let reader = self.store.reader(&key).doing(|| format!("open `{key}`"))?;
+        let reader = self.store.reader(&key).doing(|| format!("open `{key}`"));
+        let reader = reader.map_err(|error| self.explain(error))?;
         if reader.len() != entry.len_bytes {
             let reason = format!(
                 "it has {} bytes, {} were written",
@@ -212,6 +281,10 @@ impl Source for Checkpoint {
             );
             return Err(Error::damaged(key, reason));
         }
+        let reader = match &self.statement {
+            None => reader,
+            Some(statement) => authentic(self, statement, file, reader)?,
+        };
         Ok(Arc::new(SourceFile {
             key,
             reader,
@@ -224,7 +297,8 @@ impl Source for Checkpoint {
         let mut assets = Vec::new();
         for (name, entry) in &self.manifest.assets {
             let key = self.keys.asset(name);
-            let bytes = self.store.get(&key).doing(|| format!("read `{key}`"))?;
+            let bytes = self.store.get(&key).doing(|| format!("read `{key}`"));
+            let bytes = bytes.map_err(|error| self.explain(error))?;
             if sha256_hex(&bytes) != entry.sha256 {
                 return Err(Error::damaged(
                     key,

@@ -44,6 +44,17 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
+/// The bytes that hexadecimal digits stand for; `None` if they are not `N`.
+pub(crate) fn from_hex<const N: usize>(digits: &str) -> Option<[u8; N]> {
+    let digits = digits.as_bytes();
+    let digit = |index: usize| char::from(*digits.get(index)?).to_digit(16);
+    let mut bytes = [0; N];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::try_from(digit(2 * index)? * 16 + digit(2 * index + 1)?).ok()?;
+    }
+    (digits.len() == 2 * N).then_some(bytes)
+}
+
 /// A table of CRCs as text: eight hexadecimal digits each, in block order.
 pub(crate) fn crcs_to_text(crcs: &[u32]) -> String {
     let bytes: Vec<u8> = crcs.iter().flat_map(|crc| crc.to_be_bytes()).collect();

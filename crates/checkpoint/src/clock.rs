@@ -49,6 +49,37 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
+/// Reads an age such as `90s`, `30min`, `24h` or `7d`.
+///
+/// # Errors
+/// What an age looks like.
+pub fn parse_age(text: &str) -> Result<Duration, String> {
+    let expected = || "expected an age such as `90s`, `30min`, `24h` or `7d`".to_string();
+    let split = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(split.unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| expected())?;
+    let seconds: u64 = match unit.trim() {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(expected()),
+    };
+    let seconds = number.checked_mul(seconds).ok_or_else(expected)?;
+    Ok(Duration::from_secs(seconds))
+}
+
+/// `7d`: an age in whole seconds, as [`parse_age`] reads it.
+pub(crate) fn age_text(age: Duration) -> String {
+    const UNITS: [(u64, &str); 3] = [(86_400, "d"), (3600, "h"), (60, "min")];
+    let seconds = age.as_secs();
+    let fits = |(unit, _): &&(u64, &str)| seconds > 0 && seconds.is_multiple_of(*unit);
+    match UNITS.iter().find(fits) {
+        Some((unit, name)) => format!("{}{name}", seconds / unit),
+        None => format!("{seconds}s"),
+    }
+}
+
 fn tenths(value: f64, unit: &str) -> String {
     let digits = format!("{value:.1}");
     format!("{} {unit}", digits.strip_suffix(".0").unwrap_or(&digits))
@@ -107,6 +138,26 @@ mod tests {
         ];
         for text in wrong {
             assert_eq!(unix_seconds(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn ages_are_read_and_written_and_overflow_is_refused() {
+        for text in ["0s", "90s", "30min", "25h", "7d"] {
+            assert_eq!(age_text(parse_age(text).unwrap()), text);
+        }
+        assert_eq!(age_text(parse_age("24 h").unwrap()), "1d");
+        assert_eq!(age_text(parse_age("60m").unwrap()), "1h");
+        let wrong = [
+            "",
+            "7",
+            "d",
+            "-1d",
+            "99999999999999999999d",
+            "999999999999999999d",
+        ];
+        for text in wrong {
+            assert!(parse_age(text).is_err(), "{text}");
         }
     }
 

@@ -1,6 +1,12 @@
 //! Everything that can go wrong while saving, committing and loading, each with what to do next.
 
+mod context;
 mod hint;
+mod text;
+
+pub(crate) use context::StoreContext;
+pub(crate) use text::list;
+use text::{quoted, skipped_text};
 
 use crate::problems::KeyProblems;
 use std::sync::Arc;
@@ -192,6 +198,50 @@ pub enum Error {
         /// What is missing.
         reason: String,
     },
+    /// The step was deleted, perhaps while it was being read.
+    #[error("step {step} was deleted")]
+    Deleted {
+        /// The step.
+        step: u64,
+    },
+    /// A signature is required, and the step has none that fits.
+    #[error("step {step} cannot be trusted: {reason}")]
+    Untrusted {
+        /// The step.
+        step: u64,
+        /// What is missing or wrong.
+        reason: String,
+    },
+    /// A key cannot be used.
+    #[error("this key cannot be used: {reason}")]
+    Key {
+        /// Why not.
+        reason: String,
+    },
+    /// What should mend a step is no copy of it.
+    #[error("`{url}` has no copy of step {step}: {reason}")]
+    NotACopy {
+        /// Where the copy should be.
+        url: String,
+        /// The step to mend.
+        step: u64,
+        /// What is different.
+        reason: String,
+    },
+    /// A word cannot be a tag.
+    #[error("`{name}` cannot be the name of a tag")]
+    TagName {
+        /// The word.
+        name: String,
+    },
+    /// A rule of retention cannot be read.
+    #[error("`{text}` says nothing about which steps to keep")]
+    KeepRule {
+        /// The rule.
+        text: String,
+        /// What it should look like.
+        expected: &'static str,
+    },
     /// Bytes on disk are not the ones that were written.
     #[error("`{file}` is damaged: {reason}")]
     Damaged {
@@ -326,65 +376,4 @@ impl Error {
             reason: reason.into(),
         }
     }
-}
-
-/// Adds what was being done to a store's error.
-pub(crate) trait StoreContext<T> {
-    fn doing(self, action: impl FnOnce() -> String) -> Result<T, Error>;
-}
-
-impl<T> StoreContext<T> for Result<T, cairn_store::Error> {
-    fn doing(self, action: impl FnOnce() -> String) -> Result<T, Error> {
-        self.map_err(|source| match unwrapped(source) {
-            Ok(error) => error,
-            Err(source) => Error::Store {
-                action: action(),
-                source,
-            },
-        })
-    }
-}
-
-/// The error of a tensor that is worked out from others, which comes wrapped as that of a file.
-fn unwrapped(error: cairn_store::Error) -> Result<Error, cairn_store::Error> {
-    match error {
-        cairn_store::Error::Io {
-            key,
-            operation,
-            source,
-        } => source.downcast().map_err(|source| cairn_store::Error::Io {
-            key,
-            operation,
-            source,
-        }),
-        other => Err(other),
-    }
-}
-
-/// Names as messages show them.
-fn quoted(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| format!("`{name}`")).collect()
-}
-
-/// `0, 1, 2 … (+97 more)`: a list that stays readable.
-pub(crate) fn list<T: ToString>(items: &[T]) -> String {
-    const SHOWN: usize = 16;
-    let mut text = items
-        .iter()
-        .take(SHOWN)
-        .map(T::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if items.len() > SHOWN {
-        text.push_str(&format!(" … (+{} more)", items.len() - SHOWN));
-    }
-    text
-}
-
-fn skipped_text(skipped: &[Skipped]) -> String {
-    let lines: Vec<String> = skipped
-        .iter()
-        .map(|skip| format!("\n  step {}: {}", skip.step, skip.reason))
-        .collect();
-    lines.concat()
 }

@@ -12,7 +12,10 @@
 //! | see a load or a save before it runs | [`LoadPlan`], [`SavePlan`] |
 //! | lay out a model by patterns over names | [`ShardRules`] |
 //! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
+//! | tell who made a step | [`signing`], [`Checkpoint::require_key`] |
+//! | find damage early, and mend it | [`scrub`], [`repair`] |
 //! | delete old steps | [`retention`] |
+//! | keep a step for good | [`tags`], [`Checkpointer::tag`] |
 //! | average weights over steps | [`ema`] |
 //! | read tensors that are worked out on the way | [`Computed`], with a [`Formula`] |
 //! | read tensors as a recipe makes them | [`Transformed`], [`recipe_tensors`], [`recast`] |
@@ -54,21 +57,26 @@ mod place;
 mod plan;
 mod pool;
 mod problems;
+pub mod repair;
 pub mod retention;
 mod rewrite;
 mod rules;
 mod run;
+mod sample;
 mod save;
 mod save_plan;
 mod saving;
 mod scope;
+pub mod scrub;
 mod seal;
+pub mod signing;
 mod source;
 mod stale;
 mod state;
 pub mod statistics;
 mod survey;
 mod sync;
+pub mod tags;
 mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -84,7 +92,7 @@ pub use bytes::{Bytes, Promise, Stored, Watch};
 pub use capture::Fenced;
 pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};
-pub use clock::{duration_text, rfc3339};
+pub use clock::{duration_text, parse_age, rfc3339};
 pub use commit::IfCommitted;
 pub use computed::{Computed, Formula, SharedSource, read_elements};
 pub use derived::{Claim, DERIVED_DTYPES, DERIVED_FROM, Derived, hold};
@@ -93,7 +101,7 @@ pub use launch::Launch;
 pub use layout::Layout;
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
 pub use manifest::{FORMAT_VERSION, Manifest};
-pub use names::{COMMIT, is_timeline, parse_step_folder, step_folder};
+pub use names::{COMMIT, DELETED, is_timeline, parse_step_folder, step_folder};
 pub use options::{Options, Overlap};
 pub use pace::Pace;
 pub use part::AssetEntry;
@@ -110,13 +118,14 @@ pub use rewrite::{
 };
 pub use rules::{ShardRule, ShardRules, UnusedRule};
 pub use run::all_steps;
+pub use sample::Sample;
 pub use save::SaveOptions;
 pub use save_plan::{PlannedWriter, SavePlan};
 pub use saving::{SaveReport, Saving};
 pub use scope::Scope;
 pub use source::{Kept, ModelSource, Source, SourceFile, StoredPiece, StoredTensor};
-pub use state::{MAX_NAME_BYTES, Outline, State};
-pub use survey::{StepState, survey};
+pub use state::{MAX_NAME_BYTES, METRICS, Outline, State};
+pub use survey::{StepState, survey, survey_signed};
 pub use target::{Target, Wanted};
 pub use timeline::Timeline;
 pub use transform::{

@@ -5,16 +5,23 @@
 //!     4d1c2b…/                 one attempt, immutable
 //!         00000.safetensors    what writer 0 wrote
 //!         00000.part           writer 0's receipt: sizes, checksums
+//!         00000.hashes         of a signed step: the SHA-256 of each block of writer 0's file
 //!         00000.timeline       where the time of rank 0 went; nobody depends on it
 //!         FAILED               the first writer that gave up says why
 //!         files/config.json    small files that travel with the state
 //!     COMMIT                   the manifest; its existence is the commit
+//!     DELETED                  the manifest of a step that was deleted, until its files are
+//!     SIGNATURE                who vouches for the step
+//!     best.tag                 whether the step has the tag `best`
 //! ```
 
 use crate::checksum::{sha256_hex, to_hex};
 
 /// The name of the object whose existence commits a step.
 pub const COMMIT: &str = "COMMIT";
+
+/// The name of a manifest whose step was deleted, for as long as its files are there.
+pub const DELETED: &str = "DELETED";
 
 /// The ending of files that say where the time of a save went.
 const TIMELINE: &str = ".timeline";
@@ -38,6 +45,11 @@ pub fn parse_step_folder(folder: &str) -> Option<u64> {
 /// The key of a step's manifest.
 pub(crate) fn commit_key(step: u64) -> String {
     format!("{}/{COMMIT}", step_folder(step))
+}
+
+/// The key of a deleted step's manifest.
+pub(crate) fn deleted_key(step: u64) -> String {
+    format!("{}/{DELETED}", step_folder(step))
 }
 
 /// The name of an attempt: the same on every rank of a launch, never the same twice.
@@ -64,6 +76,10 @@ impl AttemptKeys {
 
     pub(crate) fn part(&self, writer: usize) -> String {
         format!("{}/{writer:05}.part", self.folder)
+    }
+
+    pub(crate) fn hashes(&self, writer: usize) -> String {
+        format!("{}/{writer:05}.hashes", self.folder)
     }
 
     pub(crate) fn timeline(&self, rank: usize) -> String {

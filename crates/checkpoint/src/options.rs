@@ -1,6 +1,7 @@
 //! What can be chosen for all saves of a run.
 
 use crate::pace::Pace;
+use crate::signing::PublicKey;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct Options {
     pub read_twice: bool,
     /// How fast the background may write.
     pub pace: Option<Arc<Pace>>,
+    /// Only steps that this key signed are opened.
+    pub require_key: Option<PublicKey>,
 }
 
 /// What happens to a save when the one before is still being written.
@@ -50,6 +53,7 @@ impl Default for Options {
             overlap: Overlap::Wait,
             read_twice: false,
             pace: None,
+            require_key: None,
         }
     }
 }

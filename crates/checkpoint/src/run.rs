@@ -6,6 +6,7 @@ use crate::checkpointer::Latest;
 use crate::commit::chain;
 use crate::error::{Skipped, StoreContext};
 use crate::names::{commit_key, parse_step_folder};
+use crate::signing::PublicKey;
 use crate::verify::check_structure;
 use cairn_store::Store;
 use std::sync::Arc;
@@ -37,8 +38,12 @@ pub(crate) fn committed_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
 }
 
 /// Opens a committed step, or says which ones there are.
-pub(crate) fn open(store: &Arc<dyn Store>, step: u64) -> Result<Checkpoint, Error> {
-    match Checkpoint::open(store.clone(), step) {
+pub(crate) fn open(
+    store: &Arc<dyn Store>,
+    step: u64,
+    key: Option<&PublicKey>,
+) -> Result<Checkpoint, Error> {
+    match open_trusted(store, step, key) {
         Err(Error::Incomplete { .. }) if !all_steps(store.as_ref())?.contains(&step) => {
             Err(Error::NoSuchStep {
                 step,
@@ -50,19 +55,33 @@ pub(crate) fn open(store: &Arc<dyn Store>, step: u64) -> Result<Checkpoint, Erro
     }
 }
 
+/// Opens a step, and requires that `key` signed it, if there is one.
+pub(crate) fn open_trusted(
+    store: &Arc<dyn Store>,
+    step: u64,
+    key: Option<&PublicKey>,
+) -> Result<Checkpoint, Error> {
+    let checkpoint = Checkpoint::open(store.clone(), step)?;
+    match key {
+        None => Ok(checkpoint),
+        Some(key) => checkpoint.require_key(key),
+    }
+}
+
 /// The newest step whose structure is whole.
-pub(crate) fn latest(store: &Arc<dyn Store>) -> Result<Latest, Error> {
-    walk_back(store, |_| Ok(())).map(|(latest, ())| latest)
+pub(crate) fn latest(store: &Arc<dyn Store>, key: Option<&PublicKey>) -> Result<Latest, Error> {
+    walk_back(store, key, |_| Ok(())).map(|(latest, ())| latest)
 }
 
 /// Tries `use_it` on the newest whole step, then on older ones for as long as damage is found.
 pub(crate) fn walk_back<T>(
     store: &Arc<dyn Store>,
+    key: Option<&PublicKey>,
     mut use_it: impl FnMut(&Checkpoint) -> Result<T, Error>,
 ) -> Result<(Latest, T), Error> {
     let mut skipped = Vec::new();
     for step in committed_steps(store.as_ref())?.into_iter().rev() {
-        let tried = Checkpoint::open(store.clone(), step).and_then(|checkpoint| {
+        let tried = open_trusted(store, step, key).and_then(|checkpoint| {
             check_structure(&checkpoint)?;
             let used = use_it(&checkpoint)?;
             Ok((checkpoint, used))
@@ -75,9 +94,13 @@ pub(crate) fn walk_back<T>(
                 };
                 return Ok((latest, used));
             }
-            Err(error) if error.is_damage() => {
+            // One that is gone since the run was listed is passed over like a damaged one.
+            Err(error)
+                if error.is_damage()
+                    || matches!(error, Error::Deleted { .. } | Error::Incomplete { .. }) =>
+            {
                 let reason = chain(&error);
-                tracing::warn!(step, reason, "passing over a damaged step");
+                tracing::warn!(step, reason, "passing over a step that cannot be used");
                 skipped.push(Skipped { step, reason });
             }
             Err(error) => return Err(error),

@@ -35,6 +35,13 @@ pub(crate) fn seal(members: &Map<String, Value>) -> (String, String) {
     (text, digest)
 }
 
+/// The digest that a sealed line ends in, without a look at whether it is right.
+pub(crate) fn digest_of(bytes: &[u8]) -> Option<&str> {
+    let tail = bytes.strip_suffix(CLOSE.as_bytes())?;
+    let start = tail.len().checked_sub(DIGEST_LEN)?;
+    std::str::from_utf8(&tail[start..]).ok()
+}
+
 /// Checks and opens a sealed line.
 ///
 /// # Errors

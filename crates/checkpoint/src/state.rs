@@ -6,7 +6,7 @@ use crate::Error;
 use crate::bytes::{Bytes, Watch};
 use cairn_sharding::TensorSpec;
 use cairn_tensor::{DType, Strided};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,6 +15,9 @@ pub use outline::Outline;
 
 /// The longest name of a tensor or value, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
+
+/// The name of the value that holds a step's metrics, by name.
+pub const METRICS: &str = "$metrics";
 
 /// The state of one rank, borrowed for the time of a save.
 ///
@@ -101,6 +104,20 @@ impl<'a> State<'a> {
     /// Adds a plain value that all ranks share; writer 0's is the one that is kept.
     pub fn value(&mut self, name: &str, value: Value) {
         self.values.insert(name.to_string(), value);
+    }
+
+    /// Adds a metric, such as a loss, that all ranks share: retention can keep the best steps by it.
+    pub fn metric(&mut self, name: &str, value: f64) {
+        let metrics = self.values.entry(METRICS.into());
+        let metrics = metrics.or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(metrics) = metrics {
+            // What is no number has no place in JSON, and is never the best.
+            let plain = match value.is_finite() {
+                true => json!(value),
+                false => json!({"$float": value.to_string().to_lowercase()}),
+            };
+            metrics.insert(name.to_string(), plain);
+        }
     }
 
     /// Adds a plain value of this rank alone.

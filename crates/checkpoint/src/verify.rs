@@ -7,10 +7,10 @@ use crate::commit::{Attempt, IfCommitted, chain};
 use crate::error::{StoreContext, list};
 use crate::image::{Image, entries};
 use crate::load::damage;
-use crate::names::{AttemptKeys, step_folder};
+use crate::names::{AttemptKeys, deleted_key, step_folder};
 use crate::part::{FileEntry, read_head};
-use crate::pool::CHUNK_BYTES;
-use crate::source::Source;
+use crate::sample::Sample;
+use crate::source::{Source, SourceFile};
 use cairn_store::{AlignedBuffer, Store};
 use std::collections::HashMap;
 
@@ -39,26 +39,27 @@ pub(crate) fn check_structure(checkpoint: &Checkpoint) -> Result<(), Error> {
     checkpoint.assets().map(|_| ())
 }
 
-/// Checks structure and, of every data file, about `fraction` of the blocks (1.0: all). Goes on after damage, to list all of it.
+/// Checks structure and, of every data file, the blocks in the sample. Goes on after damage, to list all of it.
 ///
 /// # Errors
 /// Only if the checkpoint cannot be looked at; damage is in the report.
 pub fn verify(
     checkpoint: &Checkpoint,
-    fraction: f64,
+    sample: impl Into<Sample>,
     progress: &dyn Fn(u64),
 ) -> Result<VerifyReport, Error> {
+    let sample = sample.into();
     let mut report = VerifyReport::default();
     let sizes = sizes(checkpoint)?;
     for writer in 0..checkpoint.manifest().writers() {
         match check_writer(checkpoint, writer, &sizes) {
-            Err(error) => report.keep(error)?,
+            Err(error) => report.keep(checkpoint.explain(error))?,
             Ok(None) => {}
             Ok(Some(file)) => {
                 report.files += 1;
                 report.len_bytes += file.len_bytes;
                 check_header(checkpoint, writer, &file).or_else(|e| report.keep(e))?;
-                check_bytes(checkpoint, writer, fraction, &mut report, progress)?;
+                check_bytes(checkpoint, writer, &sample, &mut report, progress)?;
             }
         }
     }
@@ -79,7 +80,7 @@ impl VerifyReport {
     }
 }
 
-fn sizes(checkpoint: &Checkpoint) -> Result<HashMap<String, u64>, Error> {
+pub(crate) fn sizes(checkpoint: &Checkpoint) -> Result<HashMap<String, u64>, Error> {
     let folder = &checkpoint.keys().folder;
     let listing = checkpoint
         .store()
@@ -91,7 +92,7 @@ fn sizes(checkpoint: &Checkpoint) -> Result<HashMap<String, u64>, Error> {
         .collect())
 }
 
-fn check_writer(
+pub(crate) fn check_writer(
     checkpoint: &Checkpoint,
     writer: usize,
     sizes: &HashMap<String, u64>,
@@ -117,7 +118,11 @@ fn check_writer(
 }
 
 /// The file must be laid out as the manifest's formulas say.
-fn check_header(checkpoint: &Checkpoint, writer: usize, file: &FileEntry) -> Result<(), Error> {
+pub(crate) fn check_header(
+    checkpoint: &Checkpoint,
+    writer: usize,
+    file: &FileEntry,
+) -> Result<(), Error> {
     let items = checkpoint.assignment().writer(writer)?;
     let image = Image::new(&entries(&checkpoint.manifest().layout, &items))?;
     let key = checkpoint.keys().data(writer);
@@ -134,7 +139,7 @@ fn check_header(checkpoint: &Checkpoint, writer: usize, file: &FileEntry) -> Res
 fn check_bytes(
     checkpoint: &Checkpoint,
     writer: usize,
-    fraction: f64,
+    sample: &Sample,
     report: &mut VerifyReport,
     progress: &dyn Fn(u64),
 ) -> Result<(), Error> {
@@ -142,37 +147,55 @@ fn check_bytes(
         Ok(file) => file,
         Err(error) => return report.keep(error),
     };
-    let crcs = file.crcs.as_deref().unwrap_or_default();
-    let len = usize::try_from(file.reader.len()).unwrap_or(usize::MAX);
-    let mut buffer = AlignedBuffer::new(len.min(CHUNK_BYTES));
-    let blocks_per_chunk = CHUNK_BYTES / BLOCK_BYTES;
-    for (index, chunk_crcs) in crcs.chunks(blocks_per_chunk).enumerate() {
-        let offset = index as u64 * CHUNK_BYTES as u64;
-        let left = usize::try_from(file.reader.len() - offset).unwrap_or(usize::MAX);
-        let bytes = &mut buffer[..left.min(CHUNK_BYTES)];
-        if !is_sampled(writer, index, fraction) {
-            continue;
-        }
-        let read = file.reader.read_at(offset, bytes);
-        if let Err(error) = read.doing(|| format!("read bytes {offset}.. of `{}`", file.key)) {
-            report.keep(error)?;
-            continue;
-        }
-        report.checked_bytes += bytes.len() as u64;
-        progress(bytes.len() as u64);
-        for (block, (bytes, stored)) in bytes.chunks(BLOCK_BYTES).zip(chunk_crcs).enumerate() {
-            let actual = crc32c(bytes);
-            if actual != *stored {
-                let begin = index * CHUNK_BYTES + block * BLOCK_BYTES;
-                let range = begin..begin + bytes.len();
-                let names = tensors_in(checkpoint, writer, file.data_start, &range)?;
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                let error = damage(&file.key, range, &names, Some(*stored), actual);
-                report.damage.push(error);
+    let stretch = sample.stretch_bytes();
+    let mut buffer = stretch_buffer(file.reader.len(), stretch);
+    let starts = (0..file.reader.len()).step_by(stretch);
+    for (_, offset) in starts.enumerate().filter(|(n, _)| sample.takes(writer, *n)) {
+        match check_stretch(checkpoint, writer, &file, offset, &mut buffer) {
+            Err(error) => report.keep(error)?,
+            Ok((len, damage)) => {
+                report.checked_bytes += len;
+                progress(len);
+                report.damage.extend(damage);
             }
         }
     }
     Ok(())
+}
+
+/// Memory for a stretch of a file of `len` bytes.
+pub(crate) fn stretch_buffer(len: u64, stretch: usize) -> AlignedBuffer {
+    AlignedBuffer::new(usize::try_from(len).map_or(stretch, |len| len.min(stretch)))
+}
+
+/// Reads a stretch of a writer's file and compares its blocks: how many bytes they are, and what is wrong with them.
+pub(crate) fn check_stretch(
+    checkpoint: &Checkpoint,
+    writer: usize,
+    file: &SourceFile,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<(u64, Vec<Error>), Error> {
+    let left = usize::try_from(file.reader.len() - offset).unwrap_or(usize::MAX);
+    let len = left.min(buffer.len());
+    let bytes = &mut buffer[..len];
+    let read = file.reader.read_at(offset, bytes);
+    read.doing(|| format!("read bytes {offset}.. of `{}`", file.key))?;
+    let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+    let crcs = file.crcs.as_deref().unwrap_or_default();
+    let crcs = crcs.iter().skip(begin / BLOCK_BYTES);
+    let mut damaged = Vec::new();
+    for (block, (bytes, stored)) in bytes.chunks(BLOCK_BYTES).zip(crcs).enumerate() {
+        let actual = crc32c(bytes);
+        if actual != *stored {
+            let begin = begin + block * BLOCK_BYTES;
+            let range = begin..begin + bytes.len();
+            let names = tensors_in(checkpoint, writer, file.data_start, &range)?;
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            damaged.push(damage(&file.key, range, &names, Some(*stored), actual));
+        }
+    }
+    Ok((len as u64, damaged))
 }
 
 /// The tensors that have bytes in `range` of a writer's file.
@@ -191,12 +214,6 @@ fn tensors_in(
     Ok(inside
         .map(|item| layout.name(item.tensor).to_string())
         .collect())
-}
-
-/// An even spread of chunks, the same each time: chunk `n` is in when `n * fraction` passes a whole number.
-fn is_sampled(writer: usize, index: usize, fraction: f64) -> bool {
-    let position = (writer * 7 + index) as f64;
-    fraction >= 1.0 || ((position + 1.0) * fraction).floor() > (position * fraction).floor()
 }
 
 /// What is known of a step that was never committed.
@@ -231,6 +248,13 @@ impl Unfinished {
             ),
         }
     }
+}
+
+/// Whether `step` is deleted but for its files.
+pub(crate) fn is_deleted(store: &dyn Store, step: u64) -> Result<bool, Error> {
+    let key = deleted_key(step);
+    let found = store.head(&key).doing(|| format!("look for `{key}`"))?;
+    Ok(found.is_some())
 }
 
 /// Looks at the attempts of an uncommitted step.
@@ -276,6 +300,9 @@ fn look_at(store: &dyn Store, step: u64, attempt: &str) -> Result<Unfinished, Er
 pub fn finish(store: &dyn Store, step: u64) -> Result<(), Error> {
     if crate::commit::committed_attempt(store, step)?.is_some() {
         return Ok(());
+    }
+    if is_deleted(store, step)? {
+        return Err(Error::Deleted { step });
     }
     let attempts = unfinished(store, step)?;
     let complete: Vec<&Unfinished> = attempts.iter().filter(|a| a.is_complete()).collect();

@@ -6,10 +6,13 @@ mod diff;
 mod edit;
 mod ema;
 mod generate;
+mod mend;
 mod merge;
 mod plan;
+mod prune;
 mod recipe;
 mod report;
+mod sign;
 mod sim;
 mod stats;
 mod tokenize;
@@ -24,17 +27,20 @@ pub(crate) use diff::Diff;
 pub(crate) use edit::Edit;
 pub(crate) use ema::{Ema, EmaStart};
 pub(crate) use generate::Generate;
+pub(crate) use mend::{Repair, Scrub};
 pub(crate) use merge::Merge;
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
+pub(crate) use prune::{Prune, Tag};
 pub(crate) use recipe::{Recipe, RecipeExplain};
 pub(crate) use report::Report;
+pub(crate) use sign::{Keygen, Sign};
 pub(crate) use sim::{Order, Sim};
 pub(crate) use stats::{Bars, Stats};
 pub(crate) use tokenize::Tokenize;
 pub(crate) use train::Train;
 pub(crate) use transform::Transform;
 pub(crate) use weights::Weights;
-pub(crate) use write::{Layout, Prune, Reshard};
+pub(crate) use write::{Layout, Reshard};
 
 use crate::complete;
 use crate::units::parse_percent;
@@ -117,6 +123,14 @@ pub(crate) enum Command {
     Report(Report),
     /// Check that what is stored is what was saved
     Verify(Verify),
+    /// Read a run again and again, slowly, to find damage early
+    Scrub(Scrub),
+    /// Mend a damaged step from a copy of it
+    Repair(Repair),
+    /// Make a pair of keys, to sign steps and to check signatures
+    Keygen(Keygen),
+    /// Sign a step, so that others can tell who made it
+    Sign(Sign),
     /// Write a checkpoint or model again, laid out for another mesh
     Reshard(Reshard),
     /// Write a checkpoint or model in another format
@@ -139,6 +153,8 @@ pub(crate) enum Command {
     Recipe(Recipe),
     /// Delete old steps of a run
     Prune(Prune),
+    /// Give a step a tag, which keeps it for good
+    Tag(Tag),
     /// Train a model, from wherever its run is
     Train(Train),
     /// Go on with a text, as a model would
@@ -185,6 +201,7 @@ Examples:
   cairn verify runs/7b                            structure of every step; reads no tensor data
   cairn verify runs/7b/step-00012000 --read-data  every byte of one step
   cairn verify runs/7b --read-data=10%            a tenth of the bytes of every step
+  cairn verify runs/7b:12000 --key release.pub    every byte is what the owner of the key signed
   cairn verify runs/7b --finish                   commit saves that lack nothing but their commit")]
 pub(crate) struct Verify {
     /// A run (all its steps) or one step; models without checksums are checked for structure
@@ -194,9 +211,15 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true,
         default_missing_value = "100%", value_parser = parse_percent)]
     pub(crate) read_data: Option<f64>,
+    /// Where the share lies; without it, elsewhere each time
+    #[arg(long, value_name = "N", requires = "read_data")]
+    pub(crate) seed: Option<u64>,
     /// Commit steps whose parts are all there
     #[arg(long)]
     pub(crate) finish: bool,
+    /// Refuse steps that this key, or the one in this file, did not sign; all data is read, unless a share is given
+    #[arg(long, value_name = "PUBLIC")]
+    pub(crate) key: Option<String>,
 }
 
 #[derive(Debug, Args)]

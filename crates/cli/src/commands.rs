@@ -10,6 +10,7 @@ mod ema;
 mod file;
 mod generate;
 mod inspect;
+mod keygen;
 mod layout;
 mod ls;
 mod merge;
@@ -17,10 +18,14 @@ mod output;
 mod plan;
 mod prune;
 mod recipe;
+mod repair;
 mod report;
 mod reshard;
+mod scrub;
+mod sign;
 mod sim;
 mod stats;
+mod tag;
 mod tokenize;
 mod train;
 mod transform;
@@ -29,10 +34,16 @@ mod weights;
 
 use crate::args::Command;
 use crate::error::{Error, Exit};
+use crate::keys;
 use crate::printer::Printer;
 
 /// Runs a verb.
 pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
+    if let Command::Merge(_) | Command::Train(_) | Command::Generate(_) = command
+        && keys::required()?.is_some()
+    {
+        return Err(Error::KeyNotUsed);
+    }
     match command {
         Command::Inspect(args) => inspect::run(args, printer),
         Command::Ls(args) => ls::run(args, printer),
@@ -51,6 +62,11 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Cat(args) => cat::run(args, printer),
         Command::Report(args) => report::run(args, printer),
         Command::Prune(args) => prune::run(args, printer),
+        Command::Tag(args) => tag::run(args, printer),
+        Command::Keygen(args) => keygen::run(args, printer),
+        Command::Sign(args) => sign::run(args, printer),
+        Command::Scrub(args) => scrub::run(args, printer),
+        Command::Repair(args) => repair::run(args, printer),
         Command::Train(args) => train::run(args, printer),
         Command::Generate(args) => generate::run(args, printer),
         Command::Demo(args) => demo::run(args, printer),

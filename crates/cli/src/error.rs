@@ -84,6 +84,16 @@ pub(crate) enum Error {
     NoModelConfig { path: String },
     #[error("`{path}` is not a run")]
     NotARun { path: String },
+    #[error("`{path}` carries no signature, and one is required")]
+    Unsigned { path: String },
+    #[error("a signature is required, and this verb does not look for one")]
+    KeyNotUsed,
+    #[error("cannot read `{path}`")]
+    Read { path: String, source: store::Error },
+    #[error("`{path}` is not a step")]
+    NotAStep { path: String },
+    #[error("`{path}` is not step {step}")]
+    OtherStep { path: String, step: u64 },
     #[error("`{path}` is a step, not a run")]
     StepAsTarget { path: String, step: u64 },
     #[error("there is no step {range} in `{path}`")]
@@ -224,7 +234,24 @@ impl Error {
             Error::NotConfirmed { .. } => {
                 "`--dry-run` shows what would go, `--yes` deletes it".into()
             }
-            _ => return self.hint_of_library(),
+            _ => {
+                let about = self.hint_about_steps().map(Into::into);
+                return about.or_else(|| self.hint_of_library());
+            }
+        })
+    }
+
+    /// What to name in place of what was named.
+    fn hint_about_steps(&self) -> Option<&'static str> {
+        Some(match self {
+            Error::Unsigned { .. } | Error::KeyNotUsed => {
+                "steps of a run are signed by `cairn sign`; without `CAIRN_REQUIRE_KEY` nothing is required"
+            }
+            Error::NotAStep { .. } => "name a step: `runs/7b:12000`, or `runs/7b/step-00012000`",
+            Error::OtherStep { .. } => {
+                "a copy has the same step number: give a copy of the run, or of that step"
+            }
+            _ => return None,
         })
     }
 
@@ -243,6 +270,7 @@ impl Error {
             Error::Sharding(error) => error.hint(),
             Error::Store(error)
             | Error::Trace { source: error, .. }
+            | Error::Read { source: error, .. }
             | Error::Write { source: error, .. } => error.hint(),
             Error::Tensor(error) => error.hint(),
             Error::Data(error) => error.hint(),
@@ -259,6 +287,7 @@ impl Error {
             Error::TargetTaken { .. } | Error::SamePlace { .. } | Error::NotConfirmed { .. } => {
                 Exit::Differs
             }
+            Error::Unsigned { .. } | Error::KeyNotUsed => Exit::Differs,
             Error::Recipe(_) => Exit::Differs,
             Error::Data(error) => exit_of_data(error),
             Error::Format(error) => exit_of_format(error),
@@ -274,6 +303,8 @@ impl Error {
 fn exit_of(error: &CheckpointError) -> Exit {
     match error {
         CheckpointError::StepTaken { .. }
+        | CheckpointError::NotACopy { .. }
+        | CheckpointError::Untrusted { .. }
         | CheckpointError::TargetTaken { .. }
         | CheckpointError::Unfinished { .. }
         | CheckpointError::CannotResume { .. } => Exit::Differs,

@@ -8,6 +8,7 @@ mod commands;
 mod complete;
 mod error;
 mod events;
+mod keys;
 mod logging;
 mod names;
 mod numbers;

@@ -1,6 +1,7 @@
 //! Opens what lies at a path, with a warning for every step that is passed over.
 
 use crate::error::Error;
+use crate::keys;
 use crate::printer::Printer;
 use cairn::checkpoint::SharedSource;
 use cairn::checkpoint::{
@@ -104,12 +105,12 @@ impl Opened {
 /// Opens what lies at `path`; of a run, its newest whole step, or the one named as in `runs/7b:1000`.
 pub(crate) fn open(path: &str, printer: &Printer) -> Result<Opened, Error> {
     let (run, step) = match place(path)? {
-        Place::Folder(model) => return Ok(Opened::Folder(model)),
-        Place::File(model) => return Ok(Opened::File(model)),
+        Place::Folder(model) => return unsigned(path).map(|()| Opened::Folder(model)),
+        Place::File(model) => return unsigned(path).map(|()| Opened::File(model)),
         Place::Run(run) => (run, None),
         Place::Step(run, step) => (run, Some(step)),
     };
-    let reader = Checkpointer::new(run.clone(), World::single());
+    let reader = Checkpointer::with_options(run.clone(), World::single(), keys::options()?);
     let checkpoint = match step {
         Some(step) => reader.open(step)?,
         None => {
@@ -126,6 +127,14 @@ pub(crate) fn open(path: &str, printer: &Printer) -> Result<Opened, Error> {
         checkpoint: Box::new(checkpoint),
         latest: step.is_none(),
     })
+}
+
+/// Refuses what carries no signature, if one is required.
+pub(crate) fn unsigned(path: &str) -> Result<(), Error> {
+    match keys::required()? {
+        None => Ok(()),
+        Some(_) => Err(Error::Unsigned { path: path.into() }),
+    }
 }
 
 /// What lies at `path`.

@@ -5,6 +5,7 @@
 use crate::args::{Color, Global};
 use crate::error::{Error, Exit, causes};
 use crate::table::{Paint, Style};
+use cairn::store::redact;
 use clap::error::ErrorKind;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -233,7 +234,8 @@ fn to_stderr(text: &str) {
         true => CLEAR,
         false => "",
     };
-    // With stderr gone there is nobody to tell.
+    // Addresses may have secrets in them. With stderr gone there is nobody to tell.
+    let text = redact(text);
     let _ = io::stderr()
         .lock()
         .write_all(format!("{clear}{text}").as_bytes());

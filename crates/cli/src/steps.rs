@@ -1,9 +1,11 @@
 //! Several steps named at once: `runs/7b:1000..12000:1000`.
 
 use crate::error::Error;
-use crate::open::open_run;
+use crate::keys;
+use crate::open::{open_run, unsigned};
 use cairn::checkpoint::SharedSource;
 use cairn::checkpoint::{Checkpoint, Checkpointer, Place, World, find};
+use cairn::store::Store;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::iter::successors;
@@ -32,7 +34,7 @@ pub(crate) fn open_steps(text: &str) -> Result<Vec<Named>, Error> {
         let (run, None) = open_run(path)? else {
             return Err(Error::NotARun { path: path.into() });
         };
-        let reader = Checkpointer::new(run, World::single());
+        let reader = reader(run)?;
         let steps = range.choose(path, &reader.steps()?)?;
         return steps
             .into_iter()
@@ -41,15 +43,15 @@ pub(crate) fn open_steps(text: &str) -> Result<Vec<Named>, Error> {
     }
     let (source, values): (SharedSource, _) = match find(path)? {
         Place::Folder(model) | Place::File(model) => {
+            unsigned(path)?;
             let values = model.model().values.clone();
             (Arc::new(model), values)
         }
         Place::Step(run, step) => {
-            let reader = Checkpointer::new(run, World::single());
-            return Ok(vec![named(path.into(), reader.open(step)?)]);
+            return Ok(vec![named(path.into(), reader(run)?.open(step)?)]);
         }
         Place::Run(run) => {
-            let reader = Checkpointer::new(run, World::single());
+            let reader = reader(run)?;
             let steps = reader.steps()?.into_iter();
             return steps.map(|step| open_step(path, &reader, step)).collect();
         }
@@ -60,6 +62,11 @@ pub(crate) fn open_steps(text: &str) -> Result<Vec<Named>, Error> {
         source,
         values,
     }])
+}
+
+fn reader(run: Arc<dyn Store>) -> Result<Checkpointer, Error> {
+    let options = keys::options()?;
+    Ok(Checkpointer::with_options(run, World::single(), options))
 }
 
 fn open_step(path: &str, reader: &Checkpointer, step: u64) -> Result<Named, Error> {

@@ -1,7 +1,9 @@
 //! Everything about a run that a person chooses, as plain data.
 
+use cairn_checkpoint::retention::{Best, Keep, Within};
 use cairn_sharding::Mesh;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Everything about a run that a person chooses, except its model and its data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -214,10 +216,34 @@ pub struct Checkpoints {
     pub keep_last: Option<usize>,
     /// Steps that are multiples of this stay, too.
     pub keep_every: Option<u64>,
+    /// The best steps by `loss`, or by `eval_loss` of those that were evaluated, stay, too.
+    pub keep_best: Vec<Best>,
+    /// Steps of a time before now stay, too.
+    pub keep_within: Vec<Within>,
+    /// How many seconds the files of a deleted step stay for those who read it.
+    pub keep_grace: u64,
     /// How many saves in a row may fail before the run ends; any number if not given.
     pub max_failed: Option<u64>,
     /// Keep a running average of the weights that keeps so much of itself with every step, such as 0.999.
     pub ema: Option<f64>,
+}
+
+impl Checkpoints {
+    /// Which steps stay; `None` if all do.
+    pub fn keep(&self) -> Option<Keep> {
+        let rules = self.keep_last.is_some()
+            || self.keep_every.is_some()
+            || !self.keep_best.is_empty()
+            || !self.keep_within.is_empty();
+        rules.then(|| Keep {
+            last: self.keep_last.unwrap_or(1),
+            every: self.keep_every,
+            best: self.keep_best.clone(),
+            within: self.keep_within.clone(),
+            grace: Duration::from_secs(self.keep_grace),
+            read_share: 0.0,
+        })
+    }
 }
 
 /// A mesh as the text it prints as.

@@ -79,6 +79,8 @@ pub struct Trainer {
     stop: Arc<AtomicBool>,
     /// What checkpoints cost since the last step.
     stall: Duration,
+    /// What is known of this step, and saved with it.
+    metrics: BTreeMap<&'static str, f64>,
 }
 
 impl fmt::Debug for Trainer {
@@ -148,6 +150,7 @@ impl Trainer {
         })?;
         self.advance(step.places.end, tokens.unsigned_abs(), outcome.skipped);
         self.average()?;
+        self.metrics = [("loss", loss)].into();
         let report = StepReport {
             step: self.progress.step,
             loss,

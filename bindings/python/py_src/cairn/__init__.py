@@ -26,6 +26,7 @@ from .errors import (
     StepNotFound,
     StoreError,
     Torn,
+    Untrusted,
     VersionError,
 )
 
@@ -70,6 +71,7 @@ __all__ = [
     "StepNotFound",
     "StoreError",
     "Torn",
+    "Untrusted",
     "VersionError",
     "World",
     "__version__",

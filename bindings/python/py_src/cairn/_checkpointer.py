@@ -22,6 +22,7 @@ from ._derive import find_derived
 from ._ema import Averages, Ema
 from ._fences import POLICIES, Fences, Policy
 from ._handover import Handover
+from ._keys import key_text
 from ._leave_out import LEFT_OUT, Trimmer, kept_names, to_leave_out
 from ._logger import logger
 from ._part import Context
@@ -66,6 +67,7 @@ class Checkpointer(Reading):
         ema: averages of weights that are kept and saved with the state: see :class:`cairn.Ema` and :meth:`average`.
         read_twice: reads tensors on a device twice before they may change, and fails the save if they did.
         bytes_per_second: a cap for writing, which backs off while training steps take longer than usual.
+        require_key: a public key, or its file: steps that it did not sign are refused, see :meth:`sign`.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Checkpointer(Reading):
         ema: Ema | Sequence[Ema] = (),
         read_twice: bool = False,
         bytes_per_second: int | None = None,
+        require_key: str | os.PathLike[str] | None = None,
     ) -> None:
         _choose("ranks", ranks, ("same", "differ"))
         _choose("fence", fence, POLICIES)
@@ -106,6 +109,7 @@ class Checkpointer(Reading):
             "read_twice": read_twice,
             "bytes_per_second": bytes_per_second,
         }
+        self._require_key = None if require_key is None else key_text(require_key)
         self._fences = Fences(fence)
         emas = [ema] if isinstance(ema, Ema) else list(ema)
         self._averages = Averages(emas) if emas else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import _cairn
 from ._checkpoint import Checkpoint, Loaded
 from ._checkpointer import Checkpointer
+from ._keys import key_text
 from ._strict import Strict
 from ._world import World
 
@@ -15,16 +16,23 @@ if TYPE_CHECKING:
     from ._recipe import RecipeLike
 
 
-def open(url: str | os.PathLike[str], step: int | None = None, *, world: World | None = None) -> Checkpoint:
+def open(
+    url: str | os.PathLike[str],
+    step: int | None = None,
+    *,
+    world: World | None = None,
+    require_key: str | os.PathLike[str] | None = None,
+) -> Checkpoint:
     """Opens the newest good step of a run, the step that is named, or a model in another format.
 
     Reads names, shapes and where the bytes lie; tensor data is read when a tensor is indexed. Pickles are understood, never
-    executed.
+    executed. With ``require_key``, a public key or its file, nothing is opened but steps that it signed.
     """
     text = os.fspath(url)
-    source = None if step is not None else _cairn.open_place(text)
+    key = None if require_key is None else key_text(require_key)
+    source = None if step is not None else _cairn.open_place(text, key)
     if source is None:
-        return Checkpointer(text, world=world).open("latest" if step is None else step)
+        return Checkpointer(text, world=world, require_key=key).open("latest" if step is None else step)
     return Checkpoint(source, world)
 
 
@@ -35,9 +43,10 @@ def load(
     strict: Strict = True,
     recipe: RecipeLike | None = None,
     world: World | None = None,
+    require_key: str | os.PathLike[str] | None = None,
 ) -> Loaded:
     """Loads a run's newest step, a step, or a model in another format into ``into``, in place, on any layout.
 
-    With ``recipe``, tensors are made of the stored ones as it says: see :class:`cairn.Recipe`.
+    With ``recipe``, tensors are made of the stored ones as it says: see :class:`cairn.Recipe`. ``require_key`` is that of :func:`open`.
     """
-    return open(url, world=world).load(into, strict=strict, recipe=recipe)
+    return open(url, world=world, require_key=require_key).load(into, strict=strict, recipe=recipe)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _cairn
 from ._checkpoint import Checkpoint, Explained, Loaded
+from ._keys import key_text
 from ._logger import logger
 from ._resume import load_latest
 from ._strict import Strict
@@ -25,6 +27,7 @@ class Reading:
     _group: Any
     _ranks_differ: bool
     _reader: _cairn.Run | None
+    _require_key: str | None
 
     @property
     def url(self) -> str:
@@ -42,7 +45,7 @@ class Reading:
     def _run(self) -> _cairn.Run:
         """The run as a reader sees it: one rank may look while the others do not."""
         if self._reader is None:
-            self._reader = _cairn.Run(self._url, 0, 1, None)
+            self._reader = _cairn.Run(self._url, 0, 1, None, require_key=self._require_key)
         return self._reader
 
     def load(
@@ -96,13 +99,33 @@ class Reading:
         """The committed steps, ascending."""
         return self._run.steps()
 
+    def sign(self, step: int | Literal["latest"], key: str | os.PathLike[str]) -> str:
+        """Signs a committed step with a secret key, or the one in a file, and returns the public key. All of the step is read.
+
+        Raises:
+            Damaged: if it is not what was saved; damage is not signed.
+        """
+        return self._run.sign(self._number(step), key_text(key))
+
+    def tag(self, step: int | Literal["latest"], name: str) -> None:
+        """Gives a committed step a tag. A step with a tag is never deleted."""
+        self._run.tag(self._number(step), name, True)
+
+    def untag(self, step: int | Literal["latest"], name: str) -> None:
+        """Takes a tag off a committed step, however it got it."""
+        self._run.tag(self._number(step), name, False)
+
+    def tags(self, step: int | Literal["latest"] = "latest") -> list[str]:
+        """The tags of a committed step."""
+        return self._run.tags(self._number(step))
+
     def verify(self, step: int | Literal["latest"] = "latest", *, read_data: bool | float = True) -> dict[str, Any]:
         """Checks a step's structure, and all or a fraction of its bytes.
 
         Raises:
             Damaged: with everything that is wrong.
         """
-        number = as_step(step) if step != "latest" else self._newest()
+        number = self._number(step)
         if number not in self.steps():
             self._run.open(number)  # says why it is not there
         return self._check(number, float(read_data))
@@ -110,6 +133,9 @@ class Reading:
     def explain(self, step: int | Literal["latest"] = "latest", *, into: Any) -> Explained:
         """What a load would read, and what would not fit; reads no tensor data."""
         return self.open(step).explain(into)
+
+    def _number(self, step: int | Literal["latest"]) -> int:
+        return as_step(step) if step != "latest" else self._newest()
 
     def _newest(self) -> int:
         steps = self.steps()

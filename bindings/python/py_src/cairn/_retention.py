@@ -13,21 +13,35 @@ from .errors import Error
 
 @dataclass(frozen=True)
 class Keep:
-    """Which steps stay; the newest good one always does."""
+    """Which steps stay. One stays if any rule says so; the newest good one and those with a tag always do.
+
+    >>> cairn.Keep(last=3, every=1000, best="min:eval_loss:2", within=["24h", "30d/1d"])
+    """
 
     #: The newest this many.
     last: int = 1
     #: Every step that is a multiple of this.
     every: int | None = None
-    #: Steps with one of these tags.
-    tags: Sequence[str] = ()
+    #: The best by one of the ``metrics`` given to ``save``: ``"min:eval_loss:3"``, ``"max:accuracy:1"``.
+    best: str | Sequence[str] = ()
+    #: Those of a time before now: ``"24h"`` for all of them, ``"30d/1d"`` for the first of each day.
+    within: str | Sequence[str] = ()
+    #: How long the files of a deleted step stay, for those who have it open.
+    grace: str = "0s"
+    #: How much of the newest step is read and compared before anything is deleted, from 0 to 1. If it is damaged, it does not count.
+    read_data: float = 0.0
+
+    def _policy(self) -> _cairn.Policy:
+        return _cairn.Policy(
+            self.last, self.every, _listed(self.best), _listed(self.within), self.grace, float(self.read_data)
+        )
 
 
 class Pruner:
     """Deletes what no rule keeps, in the background."""
 
     def __init__(self, keep: Keep) -> None:
-        self._keep = keep
+        self._policy = keep._policy()
         self._thread: threading.Thread | None = None
 
     def start(self, run: _cairn.Run, saving: _cairn.Saving) -> None:
@@ -46,6 +60,10 @@ class Pruner:
             before.join()
         saving.join()
         try:
-            run.prune(self._keep.last, self._keep.every, list(self._keep.tags))
+            run.prune(self._policy)
         except Error:
             logger.exception("old steps could not be deleted")
+
+
+def _listed(rules: str | Sequence[str]) -> list[str]:
+    return [rules] if isinstance(rules, str) else list(rules)

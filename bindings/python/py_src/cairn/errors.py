@@ -91,5 +91,9 @@ class FormatError(Error):
     """A file of another tool cannot be read; pickles that would run code end here, too."""
 
 
+class Untrusted(Error):
+    """A signature is required, and the step has none that fits: nothing of it was handed out."""
+
+
 class VersionError(Error):
     """The checkpoint was written by a newer Cairn."""

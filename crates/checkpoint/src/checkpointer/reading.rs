@@ -6,6 +6,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Skipped;
 use crate::load::{LoadOptions, LoadReport};
 use crate::run;
+use crate::tags;
 use crate::target::Target;
 
 /// The newest good step, and the newer ones that are not.
@@ -31,7 +32,7 @@ impl Checkpointer {
     /// # Errors
     /// If there is no such step, or it is damaged.
     pub fn open(&self, step: u64) -> Result<Checkpoint, Error> {
-        run::open(&self.store, step)
+        run::open(&self.store, step, self.options.require_key.as_ref())
     }
 
     /// Opens the newest step whose structure is whole, passing over damaged ones.
@@ -39,7 +40,31 @@ impl Checkpointer {
     /// # Errors
     /// [`Error::NothingUsable`] if there is none.
     pub fn latest(&self) -> Result<Latest, Error> {
-        run::latest(&self.store)
+        run::latest(&self.store, self.options.require_key.as_ref())
+    }
+
+    /// Gives a committed step a tag, which keeps it for as long as it has it.
+    ///
+    /// # Errors
+    /// See [`tags::tag`].
+    pub fn tag(&self, step: u64, name: &str) -> Result<(), Error> {
+        tags::tag(&self.store, step, name)
+    }
+
+    /// Takes a tag off a committed step.
+    ///
+    /// # Errors
+    /// See [`tags::untag`].
+    pub fn untag(&self, step: u64, name: &str) -> Result<(), Error> {
+        tags::untag(&self.store, step, name)
+    }
+
+    /// The tags of a committed step, in order.
+    ///
+    /// # Errors
+    /// As [`Checkpointer::open`].
+    pub fn tags(&self, step: u64) -> Result<Vec<String>, Error> {
+        self.open(step)?.tags()
     }
 
     /// Loads the newest step whose bytes are all intact: damage found while reading moves on to the step before.
@@ -55,7 +80,8 @@ impl Checkpointer {
         options: &LoadOptions,
     ) -> Result<(Latest, LoadReport), Error> {
         let mut options = options.clone();
-        run::walk_back(&self.store, |checkpoint| {
+        let key = self.options.require_key;
+        run::walk_back(&self.store, key.as_ref(), |checkpoint| {
             let again = targets.iter_mut().map(Target::reborrow).collect();
             // Each try is a load of its own.
             if let Some(peers) = &mut options.peers {

@@ -13,6 +13,7 @@ impl Error {
             Error::PreviousSave { source, .. } => source.hint(),
             Error::Keys(problems) => problems.hint(),
             Error::NoSuchStep { .. } | Error::NoSuchAverage { .. } => self.choices(),
+            Error::KeepRule { expected, .. } => Some(format!("expected {expected}")),
             _ => self.advice().map(Into::into),
         }
     }
@@ -77,6 +78,21 @@ impl Error {
             }
             Error::Damaged { .. } => {
                 "use another step: `cairn ls` shows them, and loading `latest` passes over damaged ones"
+            }
+            Error::Deleted { .. } => {
+                "read a newer step; a tag keeps a step for good, and a grace period its files for those who read it"
+            }
+            Error::Untrusted { .. } => {
+                "`cairn sign` signs a step that you trust; one that was changed after it was signed is not what its owner made"
+            }
+            Error::Key { .. } => {
+                "`cairn keygen` makes a pair of keys: the secret one signs, the public one checks"
+            }
+            Error::NotACopy { .. } => {
+                "a copy has the same `COMMIT`, byte for byte; `cairn convert` and `cairn reshard` write other files"
+            }
+            Error::TagName { .. } => {
+                "a tag has up to 64 letters, digits, `.`, `-` and `_`, and does not begin with `.`"
             }
             Error::Incomplete { .. } => {
                 "`cairn verify --finish` completes it if every part is there"

@@ -2,8 +2,10 @@
 
 use crate::common::{Model, copy_of, deadlines, latest, memory, replace};
 use cairn_checkpoint::retention::{Keep, PrunePlan, plan, prune};
+use cairn_checkpoint::tags::{tag, tags_of, untag};
 use cairn_checkpoint::{
-    COMMIT, Checkpoint, SaveOptions, World, all_steps, is_timeline, step_folder,
+    COMMIT, Checkpoint, DELETED, Error, SaveOptions, Source, StepState, World, all_steps, finish,
+    is_timeline, step_folder, survey, verify,
 };
 use cairn_store::testing::{CrashPlan, CrashStore};
 use cairn_store::{PutMode, Store};
@@ -54,6 +56,10 @@ fn kept(plan: &PrunePlan) -> Vec<u64> {
     plan.keep.keys().copied().collect()
 }
 
+fn removed(plan: &PrunePlan) -> Vec<u64> {
+    plan.remove.keys().copied().collect()
+}
+
 fn damage(store: &dyn Store, ending: &str) {
     for meta in store.list("").unwrap() {
         if meta.key.ends_with(ending) {
@@ -72,23 +78,21 @@ fn a_step_stays_if_any_rule_keeps_it() {
         (11, &["eval"]),
         (12, &[]),
     ]);
-    let keep = |last, every, tags: &[&str]| Keep {
+    let keep = |last, every| Keep {
         last,
         every,
-        tags: tags.iter().map(|tag| (*tag).to_string()).collect(),
+        ..Keep::default()
     };
     for (keep, expected) in [
-        (keep(2, None, &[]), vec![11, 12]),
-        (keep(0, Some(5), &[]), vec![5, 10, 12]),
-        (keep(0, None, &["best"]), vec![2, 10, 12]),
-        (keep(1, Some(10), &["best", "unknown"]), vec![2, 10, 12]),
-        (keep(99, None, &[]), vec![1, 2, 5, 10, 11, 12]),
-        (keep(0, Some(0), &[]), vec![12]),
-        (keep(0, Some(u64::MAX), &[]), vec![12]),
+        (keep(2, None), vec![2, 10, 11, 12]),
+        (keep(0, Some(5)), vec![2, 5, 10, 11, 12]),
+        (keep(99, None), vec![1, 2, 5, 10, 11, 12]),
+        (keep(0, Some(0)), vec![2, 10, 11, 12]),
+        (keep(0, Some(u64::MAX)), vec![2, 10, 11, 12]),
     ] {
         let plan = plan_for(&store, &keep);
         assert_eq!(kept(&plan), expected, "{keep:?}");
-        let all: BTreeSet<u64> = plan.keep.keys().chain(&plan.remove).copied().collect();
+        let all: BTreeSet<u64> = plan.keep.keys().copied().chain(removed(&plan)).collect();
         assert_eq!(all, [1, 2, 5, 10, 11, 12].into(), "{keep:?}");
     }
 }
@@ -120,7 +124,7 @@ fn the_newest_good_step_stays_whatever_the_rules_say() {
     let store = untagged(1..=3);
     let plan = plan_for(&store, &Keep::default());
     assert_eq!(kept(&plan), [3]);
-    assert_eq!(plan.remove, [1, 2]);
+    assert_eq!(removed(&plan), [1, 2]);
     damage(store.as_ref(), "step-00000003/COMMIT");
     let plan = plan_for(&store, &Keep::default());
     assert_eq!(kept(&plan), [2]);
@@ -140,7 +144,7 @@ fn damaged_steps_neither_count_nor_go() {
     store.delete(&file).unwrap();
     let plan = plan_later(&store, &last(1), 2 * HOUR);
     assert_eq!(kept(&plan), [2]);
-    assert_eq!(plan.remove, [1]);
+    assert_eq!(removed(&plan), [1]);
     assert!(plan.leftovers.is_empty(), "{:?}", plan.leftovers);
     assert!(plan.unusable[&3].contains(&file), "{:?}", plan.unusable);
     assert!(plan.unusable[&4].contains("step-00000004/COMMIT"));
@@ -215,6 +219,153 @@ fn a_crash_while_pruning_leaves_whole_steps_and_no_half_ones() {
         assert_eq!(latest(&disk).step(), 3, "{crash:?}");
         // The next pruning takes away what this one left.
         prune(disk.as_ref(), &plan_later(&disk, &last(1), 2 * HOUR)).unwrap();
+        assert_eq!(all_steps(disk.as_ref()).unwrap(), [3], "{crash:?}");
+    }
+}
+
+/// What a policy that keeps the last step does to a run, with a grace period of an hour.
+fn with_grace() -> Keep {
+    Keep {
+        grace: HOUR,
+        ..last(1)
+    }
+}
+
+#[test]
+fn a_reader_of_a_deleted_step_reads_on_for_the_grace_period() {
+    let store = untagged(1..=2);
+    let reader = Checkpoint::open(store.clone(), 1).unwrap();
+    prune(store.as_ref(), &plan_for(&store, &with_grace())).unwrap();
+    // Nobody opens it any more, and nobody mistakes it for a save that lacks its commit.
+    let opened = Checkpoint::open(store.clone(), 1);
+    assert!(matches!(opened, Err(Error::Deleted { step: 1 })));
+    assert!(matches!(
+        survey(&store, 1, 0.0, &|_| ()),
+        Ok(StepState::Deleted)
+    ));
+    assert!(matches!(
+        finish(store.as_ref(), 1),
+        Err(Error::Deleted { .. })
+    ));
+    Model::on("tp=2", 1).assert_whole(&reader);
+    let plan = plan_later(&store, &with_grace(), HOUR / 2);
+    assert!(
+        plan.is_empty() && plan.unusable[&1].contains("files stay for"),
+        "{plan:?}"
+    );
+    let plan = plan_later(&store, &with_grace(), HOUR + HOUR / 2);
+    assert_eq!(plan.purge, [1]);
+    prune(store.as_ref(), &plan).unwrap();
+    assert_eq!(all_steps(store.as_ref()).unwrap(), [2]);
+    // What is not there any more is told as what it is.
+    let gone = reader.open_file(0).map(drop);
+    assert!(matches!(gone, Err(Error::Deleted { step: 1 })), "{gone:?}");
+    let gone = verify(&reader, 1.0, &|_| ()).map(drop);
+    assert!(matches!(gone, Err(Error::Deleted { step: 1 })), "{gone:?}");
+}
+
+#[test]
+fn a_tag_keeps_a_step_and_one_that_is_taken_off_does_not() {
+    let store = run_with(&[(1, &["eval"]), (2, &[]), (3, &[])]);
+    let manifest = |step| {
+        Checkpoint::open(store.clone(), step)
+            .unwrap()
+            .manifest()
+            .clone()
+    };
+    tag(&store, 2, "released").unwrap();
+    assert_eq!(kept(&plan_for(&store, &last(1))), [1, 2, 3]);
+    assert_eq!(tags_of(store.as_ref(), &manifest(2)).unwrap(), ["released"]);
+    untag(&store, 1, "eval").unwrap();
+    untag(&store, 2, "never there").unwrap_err();
+    untag(&store, 2, "never-there").unwrap();
+    assert!(tags_of(store.as_ref(), &manifest(1)).unwrap().is_empty());
+    assert_eq!(kept(&plan_for(&store, &last(1))), [2, 3]);
+    tag(&store, 1, "eval").unwrap();
+    assert_eq!(tags_of(store.as_ref(), &manifest(1)).unwrap(), ["eval"]);
+    assert!(matches!(tag(&store, 9, "x"), Err(Error::NoSuchStep { .. })));
+}
+
+#[test]
+fn a_tag_that_cannot_be_read_keeps_its_step() {
+    let store = untagged(1..=2);
+    tag(&store, 1, "x").unwrap();
+    damage(store.as_ref(), "x.tag");
+    assert_eq!(kept(&plan_for(&store, &last(1))), [1, 2]);
+}
+
+#[test]
+fn what_is_tagged_or_saved_anew_after_the_plan_is_spared() {
+    let store = untagged(1..=3);
+    let plan = plan_for(&store, &last(1));
+    assert_eq!(removed(&plan), [1, 2]);
+    tag(&store, 1, "late").unwrap();
+    let new = Model::on("dp=2", 7);
+    for result in new.save(&store, 2, &replace()) {
+        result.unwrap();
+    }
+    assert_eq!(prune(store.as_ref(), &plan).unwrap(), [1, 2]);
+    assert_eq!(all_steps(store.as_ref()).unwrap(), [1, 2, 3]);
+    Model::on("tp=2", 1).assert_whole(&Checkpoint::open(store.clone(), 1).unwrap());
+    new.assert_whole(&Checkpoint::open(store.clone(), 2).unwrap());
+}
+
+#[test]
+fn a_step_that_is_saved_again_while_its_old_files_wait_is_whole() {
+    let store = untagged(1..=2);
+    prune(store.as_ref(), &plan_for(&store, &with_grace())).unwrap();
+    let new = Model::on("dp=2", 7);
+    for result in new.save(&store, 1, &SaveOptions::default()) {
+        result.unwrap();
+    }
+    let plan = plan_later(
+        &store,
+        &Keep {
+            last: 2,
+            ..with_grace()
+        },
+        2 * HOUR,
+    );
+    prune(store.as_ref(), &plan).unwrap();
+    new.assert_whole(&Checkpoint::open(store.clone(), 1).unwrap());
+}
+
+#[test]
+fn bytes_are_proven_before_anything_goes() {
+    let store = untagged(1..=3);
+    let file = Checkpoint::open(store.clone(), 3).unwrap().data_key(0);
+    let mut bytes = store.get(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    store.put(&file, &bytes, PutMode::Replace).unwrap();
+    assert_eq!(removed(&plan_for(&store, &last(1))), [1, 2]);
+    let proven = Keep {
+        read_share: 1.0,
+        ..last(1)
+    };
+    let plan = plan_for(&store, &proven);
+    assert_eq!((kept(&plan), removed(&plan)), (vec![2], vec![1]));
+    assert!(plan.unusable[&3].contains(&file));
+}
+
+#[test]
+fn a_crash_while_steps_are_hidden_leaves_all_of_them_whole_or_deleted() {
+    let start = untagged(1..=3);
+    let plan = plan_for(&start, &with_grace());
+    let rehearsal = CrashStore::counting(copy_of(start.as_ref()));
+    prune(&rehearsal, &plan).unwrap();
+    for crash in CrashPlan::all(rehearsal.operations()) {
+        let disk = copy_of(start.as_ref());
+        prune(&CrashStore::new(disk.clone(), crash), &plan).unwrap_err();
+        let disk: Arc<dyn Store> = Arc::new(disk);
+        for step in 1..=3 {
+            let deleted = format!("{}/{DELETED}", step_folder(step));
+            match disk.head(&deleted).unwrap() {
+                None => Model::on("tp=2", step)
+                    .assert_whole(&Checkpoint::open(disk.clone(), step).unwrap()),
+                Some(_) => assert!(Checkpoint::open(disk.clone(), step).is_err()),
+            }
+        }
+        prune(disk.as_ref(), &plan_for(&disk, &last(1))).unwrap();
         assert_eq!(all_steps(disk.as_ref()).unwrap(), [3], "{crash:?}");
     }
 }

@@ -1,10 +1,9 @@
 //! Arguments of the verbs that write or delete.
 
 use super::Weights;
-use crate::units::{parse_age, parse_size};
+use crate::units::parse_size;
 use cairn::sharding::Mesh;
 use clap::Args;
-use std::time::Duration;
 
 /// A target layout: a mesh, and how names are cut along it.
 #[derive(Debug, Args)]
@@ -48,37 +47,4 @@ pub(crate) struct Reshard {
     /// Show what would be written, and write nothing
     #[arg(long = "plan", visible_alias = "dry-run")]
     pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-A step stays if any rule keeps it; the newest whole step always stays, and damaged steps are never deleted.
-
-Examples:
-  cairn prune runs/7b --keep-last 3 --dry-run
-  cairn prune runs/7b --keep-last 3 --keep-every 1000 --keep-tag eval --yes
-  cairn prune runs/7b --incomplete 2d         only what crashed saves left behind")]
-#[command(group = clap::ArgGroup::new("rules").required(true).multiple(true)
-    .args(["keep_last", "keep_every", "keep_tag", "incomplete"]))]
-pub(crate) struct Prune {
-    /// The folder of a run
-    pub(crate) run: String,
-    /// Keep the newest N steps
-    #[arg(long, value_name = "N")]
-    pub(crate) keep_last: Option<usize>,
-    /// Keep steps that are a multiple of N
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) keep_every: Option<u64>,
-    /// Keep steps with this tag; may be given several times
-    #[arg(long, value_name = "TAG")]
-    pub(crate) keep_tag: Vec<String>,
-    /// Delete attempts that were never committed and are older than AGE
-    #[arg(long, value_name = "AGE", num_args = 0..=1, default_missing_value = "24h", value_parser = parse_age)]
-    pub(crate) incomplete: Option<Duration>,
-    /// Show what would be deleted, and delete nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Do not ask
-    #[arg(long, short)]
-    pub(crate) yes: bool,
 }

@@ -15,6 +15,7 @@ use crate::units::{plural, size};
 use cairn::checkpoint::edit::{assigned, renamed};
 use cairn::checkpoint::{Checkpointer, Manifest, NewCheckpoint, RewriteOptions, World};
 use cairn::sharding::TensorSpec;
+use cairn::store::redact;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &Edit, printer: &Printer) -> Result<Exit, Error> {
         None => Output::plan(&target, &weights)?,
     };
     let report = Report {
-        source: args.path.clone(),
+        source: redact(&args.path),
         target: target.path.clone(),
         format: target.format.name(),
         step: output.step(),

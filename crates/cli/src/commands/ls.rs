@@ -72,7 +72,7 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
     match survey(run, step, 0.0, &|_| ())? {
         StepState::Whole(checkpoint, _) => {
             found.writers = Some(checkpoint.manifest().writers());
-            found.tags = checkpoint.manifest().tags.clone();
+            found.tags = checkpoint.tags()?;
         }
         StepState::Damaged(checkpoint, report) => {
             found.state = "damaged";
@@ -87,6 +87,14 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
                 .max()
                 .filter(|n| *n > 0);
             found.note = Some(what_is_missing(&attempts));
+        }
+        StepState::Deleted => {
+            found.state = "deleted";
+            found.note = Some("its files go with the next `cairn prune`".into());
+        }
+        StepState::Untrusted(error) => {
+            found.state = "untrusted";
+            found.note = Some(error.to_string());
         }
         StepState::TooNew(error) => {
             found.state = "too new";

@@ -18,9 +18,12 @@ struct Report {
     dry_run: bool,
     keep: BTreeMap<u64, String>,
     remove: Vec<u64>,
+    purge: Vec<u64>,
+    spared: Vec<u64>,
     unusable: BTreeMap<u64, String>,
     leftovers: Vec<String>,
     freed_bytes: u64,
+    grace_seconds: u64,
 }
 
 pub(crate) fn run(args: &Prune, printer: &Printer) -> Result<Exit, Error> {
@@ -31,26 +34,37 @@ pub(crate) fn run(args: &Prune, printer: &Printer) -> Result<Exit, Error> {
         });
     }
     let found = plan(&run, &rules(args), args.incomplete, SystemTime::now())?;
-    let report = Report::new(run.url(), args.dry_run, &found);
-    if args.dry_run || report.is_empty() {
+    let mut report = Report::new(run.url(), args.dry_run, &found);
+    if args.dry_run || found.is_empty() {
         printer.report(&report, || report.text(printer.paint()))?;
         return Ok(Exit::Done);
     }
     if !args.yes {
         ask(&report, printer)?;
     }
-    prune(run.as_ref(), &found)?;
+    report.spared = prune(run.as_ref(), &found)?;
+    for step in &report.spared {
+        printer.warn(&format!(
+            "step {step} stays: it was tagged or saved anew meanwhile"
+        ));
+    }
     printer.report(&report, || report.text(printer.paint()))?;
     Ok(Exit::Done)
 }
 
 /// Without a rule that keeps steps, all stay: only leftovers were asked for.
 fn rules(args: &Prune) -> Keep {
-    let none = args.keep_last.is_none() && args.keep_every.is_none() && args.keep_tag.is_empty();
+    let none = args.keep_last.is_none()
+        && args.keep_every.is_none()
+        && args.keep_best.is_empty()
+        && args.keep_within.is_empty();
     Keep {
         last: args.keep_last.unwrap_or(if none { usize::MAX } else { 0 }),
         every: args.keep_every,
-        tags: args.keep_tag.clone(),
+        best: args.keep_best.clone(),
+        within: args.keep_within.clone(),
+        grace: args.grace,
+        read_share: args.read_data.unwrap_or(0.0),
     }
 }
 
@@ -74,21 +88,25 @@ impl Report {
             run,
             dry_run,
             keep: plan.keep.clone(),
-            remove: plan.remove.clone(),
+            remove: plan.remove.keys().copied().collect(),
+            purge: plan.purge.clone(),
+            spared: Vec::new(),
             unusable: plan.unusable.clone(),
             leftovers: plan.leftovers.clone(),
             freed_bytes: plan.len_bytes,
+            grace_seconds: plan.grace.as_secs(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.leftovers.is_empty()
+        self.remove.is_empty() && self.purge.is_empty() && self.leftovers.is_empty()
     }
 
     fn what_goes(&self) -> String {
-        let steps = plural(self.remove.len(), "step");
+        let steps = plural(self.remove.len() + self.purge.len(), "step");
         let attempts = plural(self.leftovers.len(), "attempt");
-        let what = match (self.remove.is_empty(), self.leftovers.is_empty()) {
+        let no_steps = self.remove.is_empty() && self.purge.is_empty();
+        let what = match (no_steps, self.leftovers.is_empty()) {
             (_, true) => steps,
             (true, false) => attempts,
             (false, false) => format!("{steps} and {attempts}"),
@@ -101,7 +119,11 @@ impl Report {
         let remove = self
             .remove
             .iter()
-            .map(|step| (*step, Style::Red, "remove", String::new()));
+            .map(|step| (*step, Style::Red, "remove", "no rule keeps it".to_string()));
+        let purge = self.purge.iter().map(|step| {
+            let why = "deleted before, now its files go";
+            (*step, Style::Red, "remove", why.to_string())
+        });
         let keep = self
             .keep
             .iter()
@@ -118,7 +140,7 @@ impl Report {
             .iter()
             .filter(|(step, _)| !goes(**step))
             .map(|(step, why)| (*step, Style::Yellow, "leave", why.clone()));
-        let mut rows: Vec<_> = remove.chain(keep).chain(skip).collect();
+        let mut rows: Vec<_> = remove.chain(purge).chain(keep).chain(skip).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.0));
         let mut table = Table::new(&["", " ", ""]);
         for (step, style, verb, why) in rows {
@@ -137,6 +159,10 @@ impl Report {
             (false, true) => format!("would delete {}", self.what_goes()),
             (false, false) => format!("deleted {}", self.what_goes()),
         };
-        format!("{}\n{end}\n", self.list(paint))
+        let later = match self.grace_seconds > 0 && !self.remove.is_empty() {
+            true => "; files of deleted steps stay for the grace period",
+            false => "",
+        };
+        format!("{}\n{end}{later}\n", self.list(paint))
     }
 }

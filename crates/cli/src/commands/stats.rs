@@ -13,6 +13,7 @@ use crate::table::{Cell, Paint, Style, Table, cell};
 use crate::units::size;
 use cairn::checkpoint::statistics::{ScanOptions, Statistics, summarize};
 use cairn::checkpoint::{Kept, Source, name_family};
+use cairn::store::redact;
 use cairn::tensor::{DType, element_count};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &Args, printer: &Printer) -> Result<Exit, Error> {
     drop(bar);
     let patterns = lines.finish();
     let report = Report {
-        path: args.path.clone(),
+        path: redact(&args.path),
         tensors: names.len(),
         elements: patterns.iter().map(|pattern| pattern.elements).sum(),
         patterns,

@@ -2,16 +2,19 @@
 
 use crate::args::Verify;
 use crate::error::{Error, Exit, causes};
+use crate::keys;
 use crate::open::place;
 use crate::printer::Printer;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{plural, size};
 use cairn::checkpoint::Place;
+use cairn::checkpoint::signing::PublicKey;
 use cairn::checkpoint::{
-    COMMIT, Checkpoint, Error as CheckpointError, ModelSource, StepState, Unfinished, all_steps,
-    finish, step_folder, survey, unfinished,
+    COMMIT, Checkpoint, Error as CheckpointError, ModelSource, Sample, StepState, Unfinished,
+    all_steps, finish, step_folder, survey, survey_signed, unfinished,
 };
 use cairn::store::Store;
+use cairn::store::redact;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +25,8 @@ struct Report {
     path: String,
     steps: Vec<Step>,
     checked_bytes: u64,
+    /// Where a share of the bytes was read.
+    seed: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -52,25 +57,34 @@ impl Step {
 
 pub(crate) fn run(args: &Verify, printer: &Printer) -> Result<Exit, Error> {
     let start = Instant::now();
+    let sample = sample(args);
     let steps = match place(&args.path)? {
         Place::Folder(model) | Place::File(model) => {
+            if key(args)?.is_some() {
+                let path = args.path.clone();
+                return Err(Error::Unsigned { path });
+            }
             if args.read_data.is_some() {
                 printer.warn("this format stores no checksums: only its structure was checked");
             }
             vec![check_model(&model)]
         }
-        Place::Run(run) => check_run(args, &run, &all_steps(run.as_ref())?, printer)?,
-        Place::Step(run, step) => check_run(args, &run, &[step], printer)?,
+        Place::Run(run) => check_run(args, sample, &run, &all_steps(run.as_ref())?, printer)?,
+        Place::Step(run, step) => check_run(args, sample, &run, &[step], printer)?,
     };
     let report = Report {
-        path: args.path.clone(),
+        path: redact(&args.path),
         checked_bytes: steps.iter().map(|step| step.checked_bytes).sum(),
         steps,
+        seed: (sample.share > 0.0 && sample.share < 1.0).then_some(sample.seed),
     };
     printer.report(&report, || report.text(printer.paint()))?;
     if report.checked_bytes > 0 {
         let (bytes, seconds) = (size(report.checked_bytes), start.elapsed().as_secs_f64());
-        printer.note(&format!("read {bytes} in {seconds:.1} s"));
+        let which = report.seed.map_or(String::new(), |seed| {
+            format!("; `--seed {seed}` reads the same bytes")
+        });
+        printer.note(&format!("read {bytes} in {seconds:.1} s{which}"));
     }
     if report.exit() == Exit::Incomplete {
         printer.note(match args.finish {
@@ -91,16 +105,35 @@ fn check_model(model: &ModelSource) -> Step {
     }
 }
 
+/// The key that must have signed what is checked.
+fn key(args: &Verify) -> Result<Option<PublicKey>, Error> {
+    match &args.key {
+        Some(key) => keys::public(key).map(Some),
+        None => keys::required(),
+    }
+}
+
+/// The bytes to read; without a seed others each time, so that all are read in the end.
+fn sample(args: &Verify) -> Sample {
+    let unless_told = if args.key.is_some() { 1.0 } else { 0.0 };
+    let sample = Sample::from(args.read_data.unwrap_or(unless_told));
+    Sample {
+        seed: args.seed.unwrap_or(sample.seed),
+        ..sample
+    }
+}
+
 fn check_run(
     args: &Verify,
+    sample: Sample,
     run: &Arc<dyn Store>,
     steps: &[u64],
     printer: &Printer,
 ) -> Result<Vec<Step>, Error> {
-    let fraction = args.read_data.unwrap_or(0.0);
     let done = Arc::new(AtomicU64::new(0));
-    let bar = args.read_data.map(|fraction| {
-        let total = bytes_of(run, steps) as f64 * fraction;
+    let key = key(args)?;
+    let bar = (sample.share > 0.0).then(|| {
+        let total = bytes_of(run, steps) as f64 * sample.share;
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a length for a progress bar"
@@ -110,9 +143,13 @@ fn check_run(
     let mut checked = Vec::with_capacity(steps.len());
     for step in steps {
         let finished = args.finish && finish_if_complete(run.as_ref(), *step)?;
-        let state = survey(run, *step, fraction, &|bytes| {
+        let progress = |bytes| {
             done.fetch_add(bytes, Ordering::Relaxed);
-        })?;
+        };
+        let state = match &key {
+            None => survey(run, *step, sample, &progress)?,
+            Some(key) => survey_signed(run, *step, key, sample, &progress)?,
+        };
         let found = describe(*step, state)?;
         checked.push(Step { finished, ..found });
     }
@@ -129,7 +166,7 @@ fn finish_if_complete(run: &dyn Store, step: u64) -> Result<bool, Error> {
     }
     match finish(run, step) {
         // Two attempts are complete: which one is right is not for a machine to say.
-        Err(CheckpointError::Incomplete { .. }) => Ok(false),
+        Err(CheckpointError::Incomplete { .. } | CheckpointError::Deleted { .. }) => Ok(false),
         result => Ok(result.map(|()| true)?),
     }
 }
@@ -153,6 +190,13 @@ fn describe(step: u64, state: StepState) -> Result<Step, Error> {
                 ..Step::new(Some(step), "incomplete")
             });
         }
+        StepState::Untrusted(error) => {
+            return Ok(Step {
+                problems: vec![error.to_string()],
+                ..Step::new(Some(step), "untrusted")
+            });
+        }
+        StepState::Deleted => return Ok(Step::new(Some(step), "deleted")),
         StepState::TooNew(error) => return Err(error.into()),
     };
     let problem =
@@ -169,9 +213,10 @@ fn describe(step: u64, state: StepState) -> Result<Step, Error> {
 impl Report {
     fn exit(&self) -> Exit {
         let any = |state| self.steps.iter().any(|step| step.state == state);
-        match (any("damaged"), any("incomplete")) {
-            (true, _) => Exit::Damaged,
-            (_, true) => Exit::Incomplete,
+        match (any("damaged"), any("untrusted"), any("incomplete")) {
+            (true, ..) => Exit::Damaged,
+            (_, true, _) => Exit::Differs,
+            (_, _, true) => Exit::Incomplete,
             _ => Exit::Done,
         }
     }
@@ -181,7 +226,7 @@ impl Report {
         for step in &self.steps {
             let style = match step.state {
                 "complete" => Style::Green,
-                "damaged" => Style::Red,
+                "damaged" | "untrusted" => Style::Red,
                 _ => Style::Yellow,
             };
             let name = step
@@ -214,7 +259,9 @@ impl Step {
             ));
         }
         match (self.state, self.checked_bytes) {
+            ("untrusted", _) => parts.push("refused".into()),
             ("incomplete", _) => parts.push("never committed".into()),
+            ("deleted", _) => parts.push("its files go with the next `cairn prune`".into()),
             (_, 0) => parts.push("structure checked".into()),
             (_, checked) => parts.push(format!("{} read and compared", size(checked))),
         }

@@ -40,7 +40,9 @@ impl Weights {
         let identity = opened.identity()?;
         let manifest = opened.checkpoint().map(Checkpoint::manifest);
         let step = manifest.map(|manifest| manifest.step);
-        let tags = manifest.map_or(Vec::new(), |manifest| manifest.tags.clone());
+        let tags = opened
+            .checkpoint()
+            .map_or(Ok(Vec::new()), Checkpoint::tags)?;
         let values = opened.values().clone();
         let source = opened.into_source();
         Ok(Self {

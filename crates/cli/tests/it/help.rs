@@ -20,6 +20,10 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       diff         Tell whether two checkpoints or models are the same, and how far apart
       report       Show where the time of saves went, or what the values of each layer are like
       verify       Check that what is stored is what was saved
+      scrub        Read a run again and again, slowly, to find damage early
+      repair       Mend a damaged step from a copy of it
+      keygen       Make a pair of keys, to sign steps and to check signatures
+      sign         Sign a step, so that others can tell who made it
       reshard      Write a checkpoint or model again, laid out for another mesh
       convert      Write a checkpoint or model in another format
       edit         Change values or names of tensors, as a new version
@@ -30,6 +34,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       sim          Show when each stage of a pipeline would work, and when it would wait
       recipe       Show what a recipe makes of the tensors of a checkpoint
       prune        Delete old steps of a run
+      tag          Give a step a tag, which keeps it for good
       train        Train a model, from wherever its run is
       generate     Go on with a text, as a model would
       demo         Watch a model train, be killed, and go on elsewhere, on this machine
@@ -77,6 +82,10 @@ fn every_verb_has_examples_in_its_help() {
         "inspect",
         "ls",
         "verify",
+        "scrub",
+        "repair",
+        "keygen",
+        "sign",
         "diff",
         "stats",
         "ema",
@@ -92,6 +101,7 @@ fn every_verb_has_examples_in_its_help() {
         "cat",
         "report",
         "prune",
+        "tag",
         "demo",
         "completions",
     ];

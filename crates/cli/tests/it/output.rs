@@ -140,6 +140,11 @@ fn every_field_of_every_verb_is_documented() {
         "plan reshard run --mesh tp=2 --to-mesh tp=1",
         "cat run model.norm.weight",
         "prune run --keep-last 1 --dry-run",
+        "tag run",
+        "scrub run --once",
+        "repair run:10 --from run",
+        "keygen key",
+        "sign run --key key",
     ];
     for verb in verbs {
         let args: Vec<&str> = verb.split(' ').collect();

@@ -19,23 +19,14 @@ fn long_run() -> Place {
 #[test]
 fn a_dry_run_says_what_goes_and_what_stays_and_why() {
     let place = long_run();
-    let rules = [
-        "prune",
-        "run",
-        "--keep-last",
-        "1",
-        "--keep-every",
-        "30",
-        "--keep-tag",
-        "eval",
-    ];
+    let rules = ["prune", "run", "--keep-last", "1", "--keep-every", "30"];
     check!(place.cairn(&[&rules[..], &["--dry-run"]].concat()), @"
     exit code 0
     ----- stdout
     keep    40  last
     keep    30  every 30
     keep    20  tag eval
-    remove  10
+    remove  10  no rule keeps it
 
     would delete 1 step, 22.2 KiB
     ----- stderr
@@ -47,7 +38,7 @@ fn a_dry_run_says_what_goes_and_what_stays_and_why() {
     keep    40  last
     keep    30  every 30
     keep    20  tag eval
-    remove  10
+    remove  10  no rule keeps it
 
     deleted 1 step, 22.2 KiB
     ----- stderr
@@ -76,9 +67,9 @@ fn a_rule_is_required() {
     ----- stdout
     ----- stderr
     error: the following required arguments were not provided:
-      <--keep-last <N>|--keep-every <N>|--keep-tag <TAG>|--incomplete [<AGE>]>
+      <--keep-last <N>|--keep-every <N>|--keep-best <RULE>|--keep-within <RULE>|--incomplete [<AGE>]>
 
-    Usage: cairn prune --yes <--keep-last <N>|--keep-every <N>|--keep-tag <TAG>|--incomplete [<AGE>]> <RUN>
+    Usage: cairn prune --yes <--keep-last <N>|--keep-every <N>|--keep-best <RULE>|--keep-within <RULE>|--incomplete [<AGE>]> <RUN>
 
     For more information, try '--help'.
     ");
@@ -93,7 +84,7 @@ fn leftovers_go_and_every_step_stays() {
     ----- stdout
     leave  40  never committed
     keep   30  last
-    keep   20  last
+    keep   20  last, tag eval
     keep   10  last
 
     nothing to delete
@@ -103,7 +94,7 @@ fn leftovers_go_and_every_step_stays() {
     exit code 0
     ----- stdout
     keep    30  last
-    keep    20  last
+    keep    20  last, tag eval
     keep    10  last
     remove      step-00000040/[ATTEMPT]
 
@@ -117,6 +108,86 @@ fn leftovers_go_and_every_step_stays() {
 fn the_last_good_step_is_never_deleted() {
     let place = long_run();
     let found = place.json(&["prune", "run", "--keep-last", "0", "--yes"]);
-    assert_eq!(found["remove"], serde_json::json!([10, 20, 30]));
-    assert_eq!(steps(&place), [40]);
+    assert_eq!(found["remove"], serde_json::json!([10, 30]));
+    assert_eq!(steps(&place), [40, 20]);
+}
+
+#[test]
+fn tags_come_and_go_and_keep_their_step() {
+    let place = long_run();
+    check!(place.cairn(&["tag", "run:10", "released"]), @"
+    exit code 0
+    ----- stdout
+    step 10: released
+    ----- stderr
+    ");
+    assert_eq!(
+        place.json(&["ls", "run"])["steps"][3]["tags"],
+        serde_json::json!(["released"])
+    );
+    place.json(&["prune", "run", "--keep-last", "1", "--yes"]);
+    assert_eq!(steps(&place), [40, 20, 10]);
+    check!(place.cairn(&["tag", "run:20", "eval", "--remove"]), @"
+    exit code 0
+    ----- stdout
+    step 20 has no tags
+    ----- stderr
+    ");
+    place.json(&["prune", "run", "--keep-last", "1", "--yes"]);
+    assert_eq!(steps(&place), [40, 10]);
+    check!(place.cairn(&["tag", "run:10", "a/b"]), @"
+    exit code 2
+    ----- stdout
+    ----- stderr
+    error: `a/b` cannot be the name of a tag
+
+    hint: a tag has up to 64 letters, digits, `.`, `-` and `_`, and does not begin with `.`
+    ");
+}
+
+#[test]
+fn files_of_deleted_steps_wait_for_the_grace_period() {
+    let place = long_run();
+    let prune = |grace: &str| {
+        place.json(&[
+            "prune",
+            "run",
+            "--keep-last",
+            "1",
+            "--grace",
+            grace,
+            "--yes",
+        ])
+    };
+    assert_eq!(prune("1h")["remove"], serde_json::json!([10, 30]));
+    check!(place.cairn(&["inspect", "run:10"]), @"
+    exit code 2
+    ----- stdout
+    ----- stderr
+    error: step 10 was deleted
+
+    hint: read a newer step; a tag keeps a step for good, and a grace period its files for those who read it
+    ");
+    assert_eq!(place.json(&["ls", "run"])["steps"][3]["state"], "deleted");
+    assert!(
+        place
+            .output(&["verify", "run", "--finish"])
+            .status
+            .success()
+    );
+    assert_eq!(prune("1h")["purge"], serde_json::json!([]));
+    assert_eq!(prune("0s")["purge"], serde_json::json!([10, 30]));
+    assert_eq!(steps(&place), [40, 20]);
+}
+
+#[test]
+fn a_rule_that_cannot_be_read_says_what_one_looks_like() {
+    check!(long_run().cairn(&["prune", "run", "--keep-best", "loss", "--yes"]), @"
+    exit code 2
+    ----- stdout
+    ----- stderr
+    error: invalid value 'loss' for '--keep-best <RULE>': expected `min:METRIC:COUNT` or `max:METRIC:COUNT`, such as `min:eval_loss:3`
+
+    For more information, try '--help'.
+    ");
 }

@@ -29,6 +29,11 @@ const LINES: &[&str] = &[
     "plan reshard run --mesh tp=2 --to-mesh tp=1",
     "recipe explain r.recipe --sources run",
     "prune run --keep-last 1 --dry-run",
+    "tag run",
+    "scrub run --once",
+    "repair run:10 --from run",
+    "keygen key",
+    "sign run --key key",
     "demo --gb 0.001 --steps 20 --dir demo",
     "completions bash",
 ];
@@ -90,6 +95,7 @@ fn every_verb_fails_with_one_json_document() {
             "demo" => vec!["demo", "--gb", "none", "--json"],
             "sim" => vec!["sim", "--stages", "none", "--json"],
             "completions" => vec!["completions", "none", "--json"],
+            "keygen" => vec!["keygen", "", "--json"],
             _ => args,
         };
         let output = place.output(&args);

@@ -230,6 +230,16 @@ impl FromNode for (f64, f64) {
     }
 }
 
+impl FromNode for Vec<String> {
+    const EXPECTED: &'static str = "a list of texts";
+    fn from_node(node: &Node) -> Option<Self> {
+        match &node.tree {
+            Tree::List(nodes) => nodes.iter().map(String::from_node).collect(),
+            _ => None,
+        }
+    }
+}
+
 impl FromNode for Vec<usize> {
     const EXPECTED: &'static str = "a list of whole numbers";
     fn from_node(node: &Node) -> Option<Self> {

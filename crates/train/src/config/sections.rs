@@ -6,7 +6,9 @@ use crate::parallel::axis_size;
 use crate::settings::{
     Checkpoints, LearningRate, Optimizer, Parallel, Precision, Recompute, Settings, Shape,
 };
+use cairn_checkpoint::{Error as CheckpointError, parse_age};
 use cairn_sharding::Mesh;
+use std::str::FromStr;
 
 const PRECISIONS: &[(&str, Precision)] = &[("f32", Precision::F32), ("bf16", Precision::Bf16)];
 const RECOMPUTE: &[(&str, Recompute)] = &[
@@ -105,11 +107,43 @@ fn checkpoints(root: &Reader<'_>) -> Checkpoints {
         every: table.within("every", 1.., "at least 1"),
         keep_last: table.within("keep_last", 1.., "at least 1"),
         keep_every: table.within("keep_every", 1.., "at least 1"),
+        keep_best: rules(&table, "keep_best"),
+        keep_within: rules(&table, "keep_within"),
+        keep_grace: grace(&table),
         max_failed: table.optional("max_failed"),
         ema: table.within("ema", 0.0..1.0, "at least 0 and less than 1"),
     };
     table.finish();
     checkpoints
+}
+
+/// The rules of retention under `key`.
+fn rules<T: FromStr<Err = CheckpointError>>(table: &Reader<'_>, key: &'static str) -> Vec<T> {
+    let texts: Vec<String> = table.optional(key).unwrap_or_default();
+    let read = |text: String| match text.parse::<T>() {
+        Ok(rule) => Some(rule),
+        Err(error) => {
+            let problem = Problem::at(&table.place(key), error.to_string());
+            table.problem(problem.hint(error.hint().unwrap_or_default()));
+            None
+        }
+    };
+    texts.into_iter().filter_map(read).collect()
+}
+
+/// The seconds that files of deleted steps stay.
+fn grace(table: &Reader<'_>) -> u64 {
+    let Some(text) = table.optional::<String>("keep_grace") else {
+        return 0;
+    };
+    parse_age(&text).map_or_else(
+        |expected| {
+            let what = format!("`{text}` is no length of time");
+            table.problem(Problem::at(&table.place("keep_grace"), what).hint(expected));
+            0
+        },
+        |age| age.as_secs(),
+    )
 }
 
 fn optimizer(root: &Reader<'_>, settings: &mut Settings) {

@@ -68,6 +68,7 @@ pub(super) fn trainer(job: Job) -> Result<Trainer, Error> {
         shares,
         stop,
         stall: Duration::ZERO,
+        metrics: BTreeMap::new(),
     })
 }
 

@@ -9,7 +9,7 @@ use cairn_collectives::{gather_values, numbers};
 use cairn_tensor::ReduceOp;
 
 impl Trainer {
-    /// Looks at the first `batches` batches of `data` without training.
+    /// Looks at the first `batches` batches of `data` without training. A save of this step keeps the loss as its metric `eval_loss`.
     ///
     /// # Collective
     /// # Errors
@@ -25,8 +25,10 @@ impl Trainer {
         }
         numbers::all_reduce(self.layout.dp.as_ref(), ReduceOp::Sum, &mut counted)?;
         let sum: f64 = losses.iter().map(|loss| f64::from(*loss)).sum();
+        let loss = sum / counted[0].max(1) as f64;
+        self.metrics.insert("eval_loss", loss);
         Ok(Evaluation {
-            loss: sum / counted[0].max(1) as f64,
+            loss,
             tokens: counted[0].unsigned_abs(),
             losses,
         })

@@ -118,13 +118,8 @@ impl Keeper {
 
     /// Removes what the settings do not keep, once `saving` is over.
     fn prune(&mut self, saving: Saving) {
-        let (Some(last), None) = (self.chosen.keep_last, &self.pruning) else {
+        let (Some(keep), None) = (self.chosen.keep(), &self.pruning) else {
             return;
-        };
-        let keep = Keep {
-            last,
-            every: self.chosen.keep_every,
-            tags: Vec::new(),
         };
         let store = self.checkpointer.store().clone();
         self.pruning = Some(thread::spawn(move || {
@@ -151,7 +146,7 @@ impl Drop for Keeper {
 
 fn prune(store: &Arc<dyn Store>, keep: &Keep) -> Result<(), CheckpointError> {
     let plan = retention::plan(store, keep, None, SystemTime::now())?;
-    retention::prune(store.as_ref(), &plan)
+    retention::prune(store.as_ref(), &plan).map(drop)
 }
 
 impl Trainer {
@@ -174,6 +169,9 @@ impl Trainer {
         state.value(SETTINGS, plain(&self.settings));
         if let Some(data) = &self.fingerprint {
             state.value(DATA, data.clone());
+        }
+        for (name, value) in &self.metrics {
+            state.metric(name, *value);
         }
         let step = self.progress.step;
         let saving = keeper.checkpointer.save(step, &state, &keeper.options)?;

@@ -194,7 +194,7 @@ class Writer(StorageWriter, BlockingAsyncStager):
         if keep is None:
             return
         try:
-            run.prune(keep.last, keep.every, list(keep.tags))
+            run.prune(keep._policy())
         except Error:
             logger.exception("`%s`: old steps could not be deleted", self.checkpoint_id)
 

@@ -7,9 +7,11 @@ use crate::error::Error;
 use crate::open::Opened;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{age, count, plural, size};
+use cairn::checkpoint::tags::tags_of;
 use cairn::checkpoint::{COMMIT, FORMAT_VERSION, Manifest, step_folder};
 use cairn::formats::Model;
 use cairn::store::Store;
+use cairn::store::redact;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +54,7 @@ impl Summary {
         let elements =
             |tensor: &Tensor| cairn::tensor::element_count(&tensor.shape).unwrap_or(0) as u64;
         let common = Self {
-            path: args.path.clone(),
+            path: redact(&args.path),
             tensors: tensors.len(),
             elements: tensors.iter().map(elements).sum(),
             tensor_bytes: tensors.iter().map(|tensor| tensor.len_bytes).sum(),
@@ -100,7 +102,7 @@ impl Summary {
                 .filter(|meta| meta.key.ends_with(".safetensors"))
                 .count(),
             len_bytes: manifest.len_bytes,
-            tags: manifest.tags.clone(),
+            tags: tags_of(run, manifest)?,
             values: manifest.values.clone(),
             assets: assets.collect(),
             ..self

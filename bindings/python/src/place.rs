@@ -1,0 +1,46 @@
+//! Opens what lies at an address.
+
+use crate::errors::{OrRaise, raise};
+use crate::source::Source;
+use cairn::checkpoint::signing::PublicKey;
+use cairn::checkpoint::{Checkpoint, Place, find};
+use pyo3::prelude::*;
+
+/// Opens what lies at a path: a step of a run, or a model in another format. Of a run, nothing is opened: it is None.
+#[pyfunction]
+#[pyo3(signature = (url, require_key = None))]
+pub(crate) fn open_place(
+    py: Python,
+    url: &str,
+    require_key: Option<&str>,
+) -> PyResult<Option<Source>> {
+    let key = require_key
+        .map(str::parse::<PublicKey>)
+        .transpose()
+        .or_raise()?;
+    let opened = py.detach(|| {
+        Ok::<_, cairn::checkpoint::Error>(match find(url)? {
+            Place::Run(_) => None,
+            Place::Step(run, step) => {
+                let checkpoint = Checkpoint::open(run, step)?;
+                let trusted = match &key {
+                    None => checkpoint,
+                    Some(key) => checkpoint.require_key(key)?,
+                };
+                Some(Source::checkpoint(trusted))
+            }
+            Place::Folder(model) | Place::File(model) => Some(Source::model(model)),
+        })
+    });
+    let opened = opened.or_raise()?;
+    if key.is_some()
+        && opened
+            .as_ref()
+            .is_some_and(|found| found.as_checkpoint().is_none())
+    {
+        let message = format!("`{url}` carries no signature, and one is required");
+        let hint = "steps of a run are signed by `cairn sign`".to_string();
+        return Err(raise("Untrusted", &message, Some(hint), None));
+    }
+    Ok(opened)
+}

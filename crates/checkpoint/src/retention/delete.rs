@@ -1,0 +1,98 @@
+//! The deletion of steps, in two moves that each leave a run that can be read.
+
+use super::plan::PrunePlan;
+use crate::Error;
+use crate::error::StoreContext;
+use crate::manifest::Manifest;
+use crate::names::{AttemptKeys, commit_key, deleted_key, step_folder};
+use crate::tags::tags_of;
+use cairn_store::{PutMode, Store};
+
+/// Does what `plan` says, and returns the steps that it spared: they were tagged or saved anew since it was made.
+///
+/// # Crash safety
+/// A step loses its `COMMIT` first, in one move, so nobody finds half a step. What is left of it says that it is deleted, and the next
+/// pruning takes it away.
+///
+/// # Errors
+/// If something cannot be deleted. Deleting again is harmless.
+pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
+    let mut spared = Vec::new();
+    for (step, attempt) in &plan.remove {
+        if !hide(store, *step, attempt)? {
+            spared.push(*step);
+        } else if plan.grace.is_zero() {
+            erase(store, *step)?;
+        }
+    }
+    for step in &plan.purge {
+        erase(store, *step)?;
+    }
+    for folder in &plan.leftovers {
+        delete_folder(store, folder)?;
+    }
+    // What dead writers left half-written is in no listing.
+    store.sweep("").doing(|| "sweep the run".into())?;
+    Ok(spared)
+}
+
+/// Takes the step away from readers. Whether it did: a step that is not the planned one, or has a tag, comes back.
+fn hide(store: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
+    let (commit, deleted) = (commit_key(step), deleted_key(step));
+    match store.rename(&commit, &deleted, PutMode::Replace) {
+        // Somebody else did.
+        Err(cairn_store::Error::NotFound { .. }) => return Ok(true),
+        result => result.doing(|| format!("delete `{commit}`"))?,
+    }
+    let bytes = store.get(&deleted).doing(|| format!("read `{deleted}`"))?;
+    // Looked for after the rename: whoever tags a step looks for its `COMMIT` afterwards, so one of the two sees the other.
+    let manifest = Manifest::decode(&deleted, &bytes)?;
+    if manifest.attempt != attempt || !tags_of(store, &manifest)?.is_empty() {
+        return match store.rename(&deleted, &commit, PutMode::Create) {
+            // Saved anew meanwhile; what was deleted stays so.
+            Err(cairn_store::Error::AlreadyExists { .. }) => Ok(true),
+            result => result
+                .doing(|| format!("bring back `{commit}`"))
+                .map(|()| false),
+        };
+    }
+    // Put again, for the time of it: the grace period begins now.
+    let put = store.put(&deleted, &bytes, PutMode::Replace);
+    put.doing(|| format!("write `{deleted}`")).map(|()| true)
+}
+
+/// Deletes the files of a step that is hidden. A save of the same step, done or under way, has files of its own, which stay.
+fn erase(store: &dyn Store, step: u64) -> Result<(), Error> {
+    let key = deleted_key(step);
+    let bytes = match store.get(&key) {
+        // Somebody else did.
+        Err(cairn_store::Error::NotFound { .. }) => return Ok(()),
+        result => result.doing(|| format!("read `{key}`"))?,
+    };
+    let manifest = Manifest::decode(&key, &bytes)?;
+    delete_folder(store, &AttemptKeys::new(step, &manifest.attempt).folder)?;
+    let commit = commit_key(step);
+    let committed = store
+        .head(&commit)
+        .doing(|| format!("look for `{commit}`"))?;
+    if committed.is_none() {
+        let folder = step_folder(step);
+        let beside = store
+            .list_files(&folder)
+            .doing(|| format!("list `{folder}`"))?;
+        for meta in beside.iter().filter(|meta| meta.key != key) {
+            delete(store, &meta.key)?;
+        }
+    }
+    // Last, so that what is left of a step always says that it is deleted.
+    delete(store, &key)
+}
+
+fn delete_folder(store: &dyn Store, folder: &str) -> Result<(), Error> {
+    let listing = store.list(folder).doing(|| format!("list `{folder}`"))?;
+    listing.iter().try_for_each(|meta| delete(store, &meta.key))
+}
+
+fn delete(store: &dyn Store, key: &str) -> Result<(), Error> {
+    store.delete(key).doing(|| format!("delete `{key}`"))
+}

@@ -1,0 +1,33 @@
+//! What a policy decides by.
+
+use crate::Error;
+use crate::checkpoint::Checkpoint;
+use crate::clock::unix_seconds;
+use crate::state::METRICS;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What is known of a good step without looking at its tensors.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Facts {
+    pub(super) step: u64,
+    /// When it was saved, in seconds from 1970.
+    pub(super) created: Option<u64>,
+    pub(super) metrics: BTreeMap<String, f64>,
+    pub(super) tags: Vec<String>,
+}
+
+impl Facts {
+    pub(super) fn of(checkpoint: &Checkpoint) -> Result<Self, Error> {
+        let manifest = checkpoint.manifest();
+        let metrics = manifest.values.get(METRICS).and_then(Value::as_object);
+        let metrics = metrics.into_iter().flatten();
+        let numbers = metrics.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)));
+        Ok(Self {
+            step: manifest.step,
+            created: unix_seconds(&manifest.created),
+            metrics: numbers.collect(),
+            tags: checkpoint.tags()?,
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! What a pruning will do, before it does it.
+
+use super::facts::Facts;
+use super::keep::Keep;
+use crate::Error;
+use crate::checkpoint::Checkpoint;
+use crate::clock::age_text;
+use crate::commit::chain;
+use crate::error::StoreContext;
+use crate::names::{AttemptKeys, deleted_key, is_timeline, step_folder};
+use crate::run::{all_steps, committed_steps};
+use crate::verify::{check_structure, verify};
+use cairn_store::Store;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What a pruning will do, before it does it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PrunePlan {
+    /// Steps that stay, and the rules that keep them.
+    pub keep: BTreeMap<u64, String>,
+    /// Good steps that no rule keeps, and the attempt that holds each.
+    pub remove: BTreeMap<u64, String>,
+    /// Steps that were deleted before, and whose files go now.
+    pub purge: Vec<u64>,
+    /// Steps that are damaged, were never committed or are deleted but for their files, and why. They are not counted as kept and
+    /// not removed.
+    pub unusable: BTreeMap<u64, String>,
+    /// Folders of attempts that lost to another one or were given up, and are old enough to be nobody's work in progress.
+    pub leftovers: Vec<String>,
+    /// The bytes that removing all this frees, at once or after the grace period, without those of timelines.
+    pub len_bytes: u64,
+    /// How long the files of removed steps stay.
+    pub grace: Duration,
+}
+
+impl PrunePlan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.purge.is_empty() && self.leftovers.is_empty()
+    }
+}
+
+/// Plans a pruning of the run in `store`. Only steps whose structure is whole count as kept.
+///
+/// `abandoned_after`: uncommitted attempts whose newest file is older than this are leftovers; `None` leaves them alone.
+///
+/// # Errors
+/// If the run cannot be listed.
+pub fn plan(
+    store: &Arc<dyn Store>,
+    keep: &Keep,
+    abandoned_after: Option<Duration>,
+    now: SystemTime,
+) -> Result<PrunePlan, Error> {
+    let mut plan = PrunePlan {
+        grace: keep.grace,
+        ..PrunePlan::default()
+    };
+    let committed = committed_steps(store.as_ref())?;
+    let good = good_steps(store, &committed, keep.read_share, &mut plan)?;
+    let facts: Vec<Facts> = good.iter().map(Facts::of).collect::<Result<_, _>>()?;
+    let seconds = now
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |age| age.as_secs());
+    let mut reasons = keep.reasons(&facts, seconds);
+    for checkpoint in &good {
+        let step = checkpoint.step();
+        match reasons.remove(&step) {
+            Some(reasons) => plan.keep.insert(step, reasons.join(", ")),
+            None => plan
+                .remove
+                .insert(step, checkpoint.manifest().attempt.clone()),
+        };
+    }
+    let mut uncommitted = Vec::new();
+    for step in all_steps(store.as_ref())? {
+        if !committed.contains(&step) && !look_for_deleted(store.as_ref(), step, now, &mut plan)? {
+            plan.unusable.insert(step, "never committed".into());
+            uncommitted.push(step);
+        }
+    }
+    if let Some(age) = abandoned_after {
+        plan.leftovers = leftovers(store.as_ref(), &good, &uncommitted, age, now)?;
+    }
+    plan.len_bytes = freed(store.as_ref(), &plan)?;
+    Ok(plan)
+}
+
+/// The steps whose structure is whole, ascending; of the newest, `read_share` of the bytes as well.
+fn good_steps(
+    store: &Arc<dyn Store>,
+    committed: &[u64],
+    read_share: f64,
+    plan: &mut PrunePlan,
+) -> Result<Vec<Checkpoint>, Error> {
+    let mut good = Vec::new();
+    for step in committed.iter().rev() {
+        let is_newest = good.is_empty();
+        let opened = Checkpoint::open(store.clone(), *step).and_then(|checkpoint| {
+            check_structure(&checkpoint)?;
+            if is_newest && read_share > 0.0 {
+                let report = verify(&checkpoint, read_share, &|_| ())?;
+                report.damage.into_iter().next().map_or(Ok(()), Err)?;
+            }
+            Ok(checkpoint)
+        });
+        match opened {
+            Ok(checkpoint) => good.push(checkpoint),
+            Err(error) => {
+                plan.unusable.insert(*step, chain(&error));
+            }
+        }
+    }
+    good.reverse();
+    Ok(good)
+}
+
+/// Whether the step is deleted but for its files, which go when their time has come.
+fn look_for_deleted(
+    store: &dyn Store,
+    step: u64,
+    now: SystemTime,
+    plan: &mut PrunePlan,
+) -> Result<bool, Error> {
+    let key = deleted_key(step);
+    let Some(mark) = store.head(&key).doing(|| format!("look for `{key}`"))? else {
+        return Ok(false);
+    };
+    let since = now.duration_since(mark.modified).unwrap_or_default();
+    match plan.grace.checked_sub(since).filter(|left| !left.is_zero()) {
+        None => plan.purge.push(step),
+        Some(left) => {
+            let left = Duration::from_secs(left.as_secs().max(1));
+            let reason = format!("deleted; its files stay for {} yet", age_text(left));
+            plan.unusable.insert(step, reason);
+        }
+    }
+    Ok(true)
+}
+
+/// Attempts that no `COMMIT` names and that nobody has touched for `age`. The files of a damaged step are evidence, not rubbish.
+fn leftovers(
+    store: &dyn Store,
+    good: &[Checkpoint],
+    uncommitted: &[u64],
+    age: Duration,
+    now: SystemTime,
+) -> Result<Vec<String>, Error> {
+    let current = good.iter().map(|checkpoint| {
+        let attempt = checkpoint.manifest().attempt.as_str();
+        (checkpoint.step(), Some(attempt))
+    });
+    let steps: BTreeMap<u64, Option<&str>> = current
+        .chain(uncommitted.iter().map(|step| (*step, None)))
+        .collect();
+    let mut found = Vec::new();
+    for (step, current) in steps {
+        let folder = step_folder(step);
+        let attempts = store
+            .list_folders(&folder)
+            .doing(|| format!("list `{folder}`"))?;
+        for attempt in attempts {
+            let folder = AttemptKeys::new(step, &attempt).folder;
+            if current != Some(attempt.as_str()) && is_older(store, &folder, age, now)? {
+                found.push(folder);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_older(
+    store: &dyn Store,
+    folder: &str,
+    age: Duration,
+    now: SystemTime,
+) -> Result<bool, Error> {
+    let listing = store.list(folder).doing(|| format!("list `{folder}`"))?;
+    let newest = listing.iter().map(|meta| meta.modified).max();
+    Ok(newest.is_some_and(|at| now.duration_since(at).is_ok_and(|old| old >= age)))
+}
+
+fn freed(store: &dyn Store, plan: &PrunePlan) -> Result<u64, Error> {
+    let mut total = 0;
+    let attempts = plan.remove.iter();
+    let attempts = attempts.map(|(step, attempt)| AttemptKeys::new(*step, attempt).folder);
+    let purged = plan.purge.iter().map(|step| step_folder(*step));
+    for folder in attempts.chain(purged).chain(plan.leftovers.iter().cloned()) {
+        let listing = store.list(&folder).doing(|| format!("list `{folder}`"))?;
+        let data = listing.iter().filter(|meta| !is_timeline(&meta.key));
+        total += data.map(|meta| meta.len).sum::<u64>();
+    }
+    for step in plan.remove.keys() {
+        let folder = step_folder(*step);
+        let beside = store
+            .list_files(&folder)
+            .doing(|| format!("list `{folder}`"))?;
+        total += beside.iter().map(|meta| meta.len).sum::<u64>();
+    }
+    Ok(total)
+}

@@ -1,0 +1,102 @@
+//! Words that people give to committed steps, to find them again and to keep them.
+//!
+//! A step's manifest never changes, so a tag that comes later is an object of its own beside it, `NAME.tag`, which says whether the
+//! step has the tag. It comes before what the manifest says.
+
+use crate::Error;
+use crate::clock::rfc3339;
+use crate::error::StoreContext;
+use crate::manifest::Manifest;
+use crate::names::{commit_key, step_folder};
+use crate::run;
+use cairn_store::{PutMode, Store};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The longest name of a tag.
+pub const MAX_TAG_BYTES: usize = 64;
+
+const ENDING: &str = ".tag";
+
+/// Gives `step` the tag `name`. A step with a tag is never pruned.
+///
+/// # Errors
+/// If the step is not committed, or was deleted at the same moment; [`Error::TagName`] for a name that is none.
+pub fn tag(store: &Arc<dyn Store>, step: u64, name: &str) -> Result<(), Error> {
+    put(store, step, name, true)?;
+    // A pruning hides a step before it looks for tags, so one of the two sees the other.
+    let commit = commit_key(step);
+    let found = store
+        .head(&commit)
+        .doing(|| format!("look for `{commit}`"))?;
+    found.map(|_| ()).ok_or(Error::Deleted { step })
+}
+
+/// Takes the tag `name` off `step`, however it got it. Nothing happens if it does not have it.
+///
+/// # Errors
+/// As [`tag`].
+pub fn untag(store: &Arc<dyn Store>, step: u64, name: &str) -> Result<(), Error> {
+    put(store, step, name, false)
+}
+
+fn put(store: &Arc<dyn Store>, step: u64, name: &str, set: bool) -> Result<(), Error> {
+    check_name(name)?;
+    let checkpoint = run::open(store, step, None)?;
+    let key = format!("{}/{name}{ENDING}", step_folder(step));
+    if !set && !checkpoint.manifest().tags.iter().any(|tag| tag == name) {
+        return store.delete(&key).doing(|| format!("delete `{key}`"));
+    }
+    let created = rfc3339(SystemTime::now());
+    let text = json!({"cairn": 1, "kind": "tag", "set": set, "created": created}).to_string();
+    let put = store.put(&key, text.as_bytes(), PutMode::Replace);
+    put.doing(|| format!("write `{key}`"))
+}
+
+/// The tags of the step with this manifest, in order.
+///
+/// # Errors
+/// If its folder cannot be listed or read.
+pub fn tags_of(store: &dyn Store, manifest: &Manifest) -> Result<Vec<String>, Error> {
+    let folder = step_folder(manifest.step);
+    let beside = store
+        .list_files(&folder)
+        .doing(|| format!("list `{folder}`"))?;
+    let mut tags: BTreeSet<String> = manifest.tags.iter().cloned().collect();
+    for meta in beside {
+        let name = meta.key.strip_prefix(&folder);
+        let name = name.and_then(|name| name.strip_prefix('/')?.strip_suffix(ENDING));
+        let Some(name) = name else {
+            continue;
+        };
+        match is_set(store, &meta.key)? {
+            Some(true) => tags.insert(name.to_string()),
+            Some(false) => tags.remove(name),
+            None => continue,
+        };
+    }
+    Ok(tags.into_iter().collect())
+}
+
+/// What a tag's object says; `None` if it is gone. One that cannot be understood keeps its step.
+fn is_set(store: &dyn Store, key: &str) -> Result<Option<bool>, Error> {
+    let bytes = match store.get(key) {
+        Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
+        result => result.doing(|| format!("read `{key}`"))?,
+    };
+    let document: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    Ok(Some(document.get("set") != Some(&Value::Bool(false))))
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let good = (1..=MAX_TAG_BYTES).contains(&name.len())
+        && name.bytes().all(is_plain)
+        && !name.starts_with('.');
+    match good {
+        true => Ok(()),
+        false => Err(Error::TagName { name: name.into() }),
+    }
+}
