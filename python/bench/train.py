@@ -19,9 +19,10 @@ import numpy as np
 
 from common import arguments, drop_cache, seconds
 
-ROUNDS = 5
+ROUNDS = 3
 WARM_UP = 3
-STEPS = 12
+STEPS = 10
+LAYOUT_STEPS = 7
 VOCABULARY = 8192
 LENGTH = 256
 SEQUENCES = 4
@@ -46,7 +47,7 @@ LAYOUTS = {
     "dp=2, zero 3": ["--mesh", "dp=2", "--set", "parallel.zero=3", "--set", "batch.micro_batch=4"],
 }
 CHECKPOINT_EVERY = 10
-CHECKPOINT_STEPS = 45
+CHECKPOINT_STEPS = 35
 
 
 def train_torch(steps, threads):
@@ -160,8 +161,8 @@ def layouts(folder):
     rounds = {name: [] for name in LAYOUTS}
     for _ in range(ROUNDS):
         for name, options in LAYOUTS.items():
-            batch = ["--set", f"batch.sequences={LAYOUT_SEQUENCES}"]
-            rounds[name].append(step_seconds(run_cairn(folder, 2, *batch, *options)))
+            size = ["--set", f"batch.sequences={LAYOUT_SEQUENCES}", "--set", f"steps={LAYOUT_STEPS}"]
+            rounds[name].append(step_seconds(run_cairn(folder, 2, *size, *options)))
     (alone, *_) = rounds.values()
     for name, each in rounds.items():
         rate = statistics.median(LAYOUT_SEQUENCES * LENGTH / one for one in each)
@@ -174,7 +175,7 @@ def layouts(folder):
 def elapsed(run):
     """Seconds from one step to another, a whole number of checkpoints later."""
     times = [line["unix_seconds"] for line in run["lines"]]
-    return times[CHECKPOINT_STEPS - 1] - times[CHECKPOINT_STEPS - 1 - 4 * CHECKPOINT_EVERY]
+    return times[CHECKPOINT_STEPS - 1] - times[CHECKPOINT_STEPS - 1 - 3 * CHECKPOINT_EVERY]
 
 
 def checkpoints(folder):
