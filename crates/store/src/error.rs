@@ -2,6 +2,11 @@
 
 use std::io;
 
+/// Where credentials of the services are looked for.
+const CREDENTIALS: &str = "\
+set `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` or a profile of `~/.aws` (S3), `GOOGLE_APPLICATION_CREDENTIALS` (Google), \
+`AZURE_STORAGE_ACCOUNT_NAME` and a key (Azure), or give them as storage options";
+
 /// The failure of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -114,6 +119,50 @@ pub enum Error {
         /// What was attempted.
         operation: &'static str,
     },
+    /// The object was replaced or deleted while it was read.
+    #[error("object `{key}` changed while it was read")]
+    Changed {
+        /// The object read.
+        key: String,
+    },
+    /// The service does not take the credentials, or there are none.
+    #[error("cannot open `{url}` with these credentials: {reason}")]
+    Credentials {
+        /// The bucket.
+        url: String,
+        /// What is wrong with them.
+        reason: &'static str,
+    },
+    /// There is no such bucket.
+    #[error("bucket `{url}` does not exist")]
+    NoBucket {
+        /// The bucket asked for.
+        url: String,
+    },
+    /// The service refuses a request that was made at another time than it has.
+    #[error("`{url}` refuses requests, because the clock of this machine is wrong")]
+    ClockSkew {
+        /// The bucket.
+        url: String,
+    },
+    /// Nothing answers at the service's address.
+    #[error("`{url}` cannot be reached: {reason}")]
+    Unreachable {
+        /// The bucket.
+        url: String,
+        /// The system's own report.
+        reason: String,
+    },
+    /// The service under the store failed, after all tries.
+    #[error("cannot {operation} `{key}`: the service failed: {reason}")]
+    Service {
+        /// The object concerned.
+        key: String,
+        /// What was attempted.
+        operation: &'static str,
+        /// What the service said.
+        reason: String,
+    },
     /// A test double stopped this process's view of the store.
     #[error("the store has crashed, as the test asked")]
     Crashed,
@@ -161,6 +210,15 @@ impl Error {
             Self::PermissionDenied { .. } => {
                 "check who owns the folder or bucket and what this user may do there".to_owned()
             }
+            Self::Changed { .. } => "open it again".to_owned(),
+            Self::Credentials { .. } => CREDENTIALS.to_owned(),
+            Self::NoBucket { .. } => {
+                "make the bucket, or correct its name, the region or the endpoint".to_owned()
+            }
+            Self::ClockSkew { .. } => "set the clock, for example with NTP".to_owned(),
+            Self::Unreachable { .. } | Self::Service { .. } => {
+                "check the endpoint and the network; `cairn doctor URL` shows what works".to_owned()
+            }
             Self::ReadOnly { .. } => "mount it writable, or save elsewhere".to_owned(),
             Self::Truncated { .. } => {
                 "the object is damaged or was written by another tool; use another copy".to_owned()
@@ -170,10 +228,10 @@ impl Error {
                 "keys look like `folder/name`; see the rules of `Store`".to_owned()
             }
             Self::InvalidUrl { .. } => {
-                "give a path, or a URL such as `file:///data/run`".to_owned()
+                "give a path, or a URL such as `file:///data/run` or `s3://bucket/run`".to_owned()
             }
             Self::Unsupported { .. } => {
-                "use a file system with hard links or atomic renames, such as ext4, XFS or NFS"
+                "use a file system with hard links or atomic renames, such as ext4, XFS or NFS, or an object store that keeps conditions"
                     .to_owned()
             }
             Self::Io { source, .. } => return hint_for_io(source.kind()),
@@ -187,8 +245,14 @@ impl Error {
     /// Whether the same call may succeed later with nothing changed by the caller.
     pub fn is_retryable(&self) -> bool {
         use io::ErrorKind as Kind;
-        let Self::Io { source, .. } = self else {
-            return false;
+        let source = match self {
+            Self::Io { source, .. } => source,
+            other => {
+                return matches!(
+                    other,
+                    Self::Service { .. } | Self::Unreachable { .. } | Self::Changed { .. }
+                );
+            }
         };
         matches!(
             source.kind(),

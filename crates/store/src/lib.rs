@@ -20,12 +20,14 @@
 //! # Ok::<(), cairn_store::Error>(())
 //! ```
 //!
-//! [`Local`] is a folder of a file system, [`Memory`] a map; [`open`] finds the store for an address.
+//! [`Local`] is a folder of a file system, [`Memory`] a map, and buckets of S3, Google and Azure are stores with the features `s3`, `gcs` and
+//! `azure`; [`open`] finds the store for an address. [`examine`] tries out what a store can do.
 //! A [`Journal`] is a file that grows, for logs; a [`Scratch`] one that needs not last.
 //! [`Exchange`] is no store: processes of one machine hand each other bytes there that need not last.
 
 mod buffer;
 mod coverage;
+mod doctor;
 mod error;
 #[expect(
     clippy::disallowed_methods,
@@ -39,16 +41,21 @@ mod key;
 )]
 mod local;
 mod memory;
+#[cfg(feature = "objects")]
+mod object;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod url;
 
 pub use buffer::{ALIGNMENT, AlignedBuffer};
+pub use doctor::{Finding, Health, examine};
 pub use error::Error;
 pub use exchange::Exchange;
 pub use key::{MAX_KEY_BYTES, MAX_SEGMENT_BYTES};
 pub use local::{Journal, Local, LocalOptions, Scratch};
 pub use memory::Memory;
-pub use store::{MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store};
-pub use url::{open, redact};
+#[cfg(feature = "objects")]
+pub use object::{Client, Objects};
+pub use store::{MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
+pub use url::{open, open_with, redact};

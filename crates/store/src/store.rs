@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::Error;
+use crate::{Error, key};
 
 /// The largest object [`Store::get`] reads, in bytes: 1 GiB.
 pub const MAX_GET_BYTES: u64 = 1 << 30;
@@ -151,6 +151,50 @@ pub trait Store: Send + Sync + Debug {
     ///
     /// Fails if the system does not answer.
     fn available_bytes(&self) -> Result<Option<u64>, Error>;
+
+    /// Whether, of racing creators, exactly one wins here.
+    ///
+    /// A store that says no still refuses a key that is taken, but two that create at the same moment may both
+    /// be told that they won: let one process alone create what matters.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store has to be asked and does not answer.
+    fn has_one_winner(&self) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    /// Lists the uploads under the folder `prefix` that were begun and are neither finished nor given up.
+    ///
+    /// Only services that keep the parts of large objects have some; whoever died in the middle pays for them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they cannot be listed.
+    fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
+        key::check_prefix(prefix)?;
+        Ok(Vec::new())
+    }
+
+    /// Gives up an upload that [`uploads`](Store::uploads) listed; one that is over already is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its parts are, or may still be, there.
+    fn abort(&self, upload: &Upload) -> Result<(), Error> {
+        key::check(&upload.key)
+    }
+}
+
+/// A large object whose parts a service keeps, and that nobody has finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upload {
+    /// The key that it would have.
+    pub key: String,
+    /// What the service calls it.
+    pub id: String,
+    /// When it was begun, by the store's clock.
+    pub begun: SystemTime,
 }
 
 /// What [`Store::put`] and [`Store::rename`] do when the key is taken.
@@ -206,6 +250,11 @@ pub trait ObjectReader: Send + Sync {
     ///
     /// [`Error::Truncated`] if the object ends before the buffer is full.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error>;
+
+    /// How many bytes may lie between two ranges that cost less as one read. A disk has no such gap.
+    fn gap_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// What a store knows about an object without reading it.
@@ -274,5 +323,17 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn available_bytes(&self) -> Result<Option<u64>, Error> {
         (**self).available_bytes()
+    }
+
+    fn has_one_winner(&self) -> Result<bool, Error> {
+        (**self).has_one_winner()
+    }
+
+    fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
+        (**self).uploads(prefix)
+    }
+
+    fn abort(&self, upload: &Upload) -> Result<(), Error> {
+        (**self).abort(upload)
     }
 }

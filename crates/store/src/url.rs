@@ -7,14 +7,40 @@ use std::sync::Arc;
 
 use crate::{Error, Local, Store};
 
-/// Opens the store at a path such as `runs/7b`, or at a URL such as `file:///data/runs/7b`.
+/// What else is supported, for messages.
+#[cfg(feature = "objects")]
+const OBJECTS: &str = crate::object::SCHEMES;
+#[cfg(not(feature = "objects"))]
+const OBJECTS: &str = "";
+
+/// Opens the store at a path such as `runs/7b`, or at a URL such as `file:///data/runs/7b`, or, with the features that know
+/// them, `s3://bucket/runs/7b`, `gs://bucket/runs/7b`, `az://container/runs/7b`.
 ///
-/// Nothing is made or checked on disk until the first operation.
+/// Nothing is made or looked at until the first operation.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidUrl`] for an empty path or a URL of another kind.
+/// [`Error::InvalidUrl`] for an empty path or a URL of another kind, [`Error::Credentials`] if nothing opens the bucket.
 pub fn open(url_or_path: &str) -> Result<Arc<dyn Store>, Error> {
+    open_with(url_or_path, &[])
+}
+
+/// Opens a store as [`open`] does, with settings of the service, such as `("region", "eu-west-1")`, that come before those of the environment.
+///
+/// # Errors
+///
+/// As [`open`], and for a setting that the store does not have.
+pub fn open_with(url_or_path: &str, options: &[(String, String)]) -> Result<Arc<dyn Store>, Error> {
+    #[cfg(feature = "objects")]
+    if crate::object::is_object_url(url_or_path) {
+        return Ok(Arc::new(crate::object::open(url_or_path, options)?));
+    }
+    if let Some((name, _)) = options.first() {
+        return Err(Error::InvalidUrl {
+            url: url_or_path.to_owned(),
+            reason: format!("a folder has no settings, but `{name}` is given"),
+        });
+    }
     let path = local_path(url_or_path).map_err(|reason| Error::InvalidUrl {
         url: redact(url_or_path),
         reason,
@@ -68,7 +94,7 @@ fn local_path(url_or_path: &str) -> Result<PathBuf, String> {
     }
     if let Some((scheme, _)) = url_or_path.split_once("://") {
         return Err(format!(
-            "`{scheme}` is not supported; supported are paths and `file://`"
+            "`{scheme}` is not supported; supported are paths, `file://`{OBJECTS}"
         ));
     }
     if url_or_path.is_empty() || url_or_path.contains('\0') {
@@ -166,9 +192,11 @@ mod tests {
     fn other_addresses_are_refused_with_a_reason() {
         let message = |address: &str| open(address).unwrap_err().to_string();
         assert_eq!(
-            message("s3://bucket/run"),
-            "cannot open a store at `s3://bucket/run`: `s3` is not supported; \
-             supported are paths and `file://`"
+            message("ftp://server/run"),
+            format!(
+                "cannot open a store at `ftp://server/run`: `ftp` is not supported; \
+                 supported are paths, `file://`{OBJECTS}"
+            )
         );
         assert!(message("").contains("empty"));
         assert!(message("a\0b").contains("NUL"));

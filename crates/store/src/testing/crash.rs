@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use crate::{Error, MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store};
+use crate::{Error, MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
 
 /// When and how a [`CrashStore`] dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,6 +296,21 @@ impl<S: Store + 'static> Store for CrashStore<S> {
         let _alive = self.shared.alive()?;
         self.shared.inner.available_bytes()
     }
+
+    fn has_one_winner(&self) -> Result<bool, Error> {
+        let _alive = self.shared.alive()?;
+        self.shared.inner.has_one_winner()
+    }
+
+    fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
+        let _alive = self.shared.alive()?;
+        self.shared.inner.uploads(prefix)
+    }
+
+    fn abort(&self, upload: &Upload) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.run(|| {}, || shared.inner.abort(upload))
+    }
 }
 
 struct CrashWriter<S> {
@@ -336,6 +351,10 @@ struct CrashReader<S> {
 impl<S: Store> ObjectReader for CrashReader<S> {
     fn len(&self) -> u64 {
         self.inner.len()
+    }
+
+    fn gap_bytes(&self) -> u64 {
+        self.inner.gap_bytes()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store};
+use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
 
 mod rule;
 
@@ -136,6 +136,18 @@ impl<S: Store> Store for FlakyStore<S> {
     fn available_bytes(&self) -> Result<Option<u64>, Error> {
         self.inner.available_bytes()
     }
+
+    fn has_one_winner(&self) -> Result<bool, Error> {
+        self.inner.has_one_winner()
+    }
+
+    fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
+        self.inner.uploads(prefix)
+    }
+
+    fn abort(&self, upload: &Upload) -> Result<(), Error> {
+        self.inner.abort(upload)
+    }
 }
 
 struct FlakyWriter {
@@ -173,6 +185,10 @@ struct FlakyReader {
 impl ObjectReader for FlakyReader {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn gap_bytes(&self) -> u64 {
+        self.inner.gap_bytes()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {

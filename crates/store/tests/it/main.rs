@@ -6,3 +6,4 @@ mod conformance;
 mod crash;
 mod flaky;
 mod local;
+mod objects;

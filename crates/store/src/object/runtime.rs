@@ -1,0 +1,68 @@
+//! The threads that speak to services, for callers that wait.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use tokio::runtime::{Builder, Runtime};
+
+/// How many threads move bytes between sockets and memory.
+const THREADS: usize = 4;
+
+/// How far these threads stand back behind others.
+const NICENESS: i32 = 10;
+
+/// The runtime, and the process it belongs to: threads do not survive a fork.
+static SHARED: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+
+/// The runtime of this process.
+pub(super) fn shared() -> io::Result<&'static Runtime> {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let here = std::process::id();
+    if let Some((process, runtime)) = *shared
+        && process == here
+    {
+        return Ok(runtime);
+    }
+    let made = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("cairn-objects")
+        .on_thread_start(give_way)
+        .enable_all()
+        .build()?;
+    // It lives as long as the process.
+    let runtime: &'static Runtime = Box::leak(Box::new(made));
+    *shared = Some((here, runtime));
+    Ok(runtime)
+}
+
+/// Signing and encrypting must not take processors from a training step.
+fn give_way() {
+    // On Linux a thread has a priority of its own, under its own number.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
+}
+
+/// Runs a future on this thread, whose sockets and timers `runtime` serves. Also inside another runtime, whose thread then waits.
+pub(super) fn wait<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+    let _inside = runtime.enter();
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Wakes the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
