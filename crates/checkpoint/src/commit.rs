@@ -1,7 +1,8 @@
 //! From parts to a commit, with no one in charge.
 //!
 //! Writers put their parts; whoever sees all of them joins them into the manifest and creates `COMMIT`, create-only. Normally that is
-//! writer 0. If it died, any other does the same and gets the same bytes, so a race is harmless: the store lets one win.
+//! writer 0. If it died, any other does the same and gets the same bytes, so a race is harmless: the store lets one win. On a store that
+//! cannot tell who was first, writer 0 alone commits.
 
 use crate::Error;
 use crate::error::StoreContext;
@@ -12,6 +13,10 @@ use crate::part::{ReadPart, read_head};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
+
+/// How long a writer that waits for others rests between two looks, at first and after a while.
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
+const LONG_PAUSE: Duration = Duration::from_secs(2);
 
 /// How a commit treats a step that is committed already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,7 +65,7 @@ impl Attempt {
 
     /// Waits until this attempt is committed, committing it when it is complete.
     ///
-    /// Writer 0 looks for parts all the time; the others trust it for `takeover` and then do it themselves.
+    /// Writer 0 looks for parts all the time; the others trust it for `takeover` and then do it themselves, if the store lets one win.
     pub(crate) fn wait(
         &self,
         store: &dyn Store,
@@ -77,11 +82,14 @@ impl Attempt {
             self.check_failure(store)?;
             let waited = start.elapsed();
             if writer == 0 || waited >= takeover || waited >= timeout {
-                let missing = self.missing_writers(store)?;
+                let mut missing = self.missing_writers(store)?;
                 if missing.is_empty() {
-                    let committed = self.commit(store);
-                    return committed
-                        .inspect_err(|error| self.report_failure(store, writer, error));
+                    if self.may_commit(store, writer)? {
+                        let committed = self.commit(store);
+                        return committed
+                            .inspect_err(|error| self.report_failure(store, writer, error));
+                    }
+                    missing.push(0);
                 }
                 if waited >= timeout {
                     return Err(Error::WritersMissing {
@@ -92,8 +100,15 @@ impl Attempt {
                 }
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(100));
+            // Whoever waits long looks less often: on an object store every look is a request.
+            pause = (pause * 2).min((waited / 20).clamp(SHORT_PAUSE, LONG_PAUSE));
         }
+    }
+
+    /// Whether a writer that sees all parts commits: any does if one of them wins, else the first.
+    fn may_commit(&self, store: &dyn Store, writer: usize) -> Result<bool, Error> {
+        let has_one_winner = || store.has_one_winner();
+        Ok(writer == 0 || has_one_winner().doing(|| format!("examine `{}`", store.url()))?)
     }
 
     /// Joins all parts and publishes the manifest.

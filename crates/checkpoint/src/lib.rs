@@ -107,7 +107,7 @@ pub use pace::Pace;
 pub use part::AssetEntry;
 pub use pattern::{Pattern, name_family};
 pub use peers::{MAX_PEERS, Peers};
-pub use place::{Place, find, split as split_path};
+pub use place::{Place, find, find_with, split as split_path};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{

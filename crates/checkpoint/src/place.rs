@@ -26,6 +26,15 @@ pub enum Place {
 /// # Errors
 /// If there is nothing, or nothing that is known; what is wrong with it otherwise.
 pub fn find(path: &str) -> Result<Place, Error> {
+    find_with(path, &[])
+}
+
+/// Finds out what lies at `path`, in a store that is opened with `options`, such as `("region", "eu-west-1")`.
+///
+/// # Errors
+/// As [`find`], and for an option that the store does not have.
+pub fn find_with(path: &str, options: &[(String, String)]) -> Result<Place, Error> {
+    let open_store = |path: &str| cairn_store::open_with(path, options).map_err(Error::Address);
     let (parent, name) = split(path);
     let above = open_store(&parent)?;
     if let Some(step) = parse_step_folder(&name) {
@@ -36,16 +45,16 @@ pub fn find(path: &str) -> Result<Place, Error> {
             false => Err(no_such_step(above.as_ref(), step)?),
         };
     }
+    let here = open_store(path)?;
+    if !all_steps(here.as_ref())?.is_empty() {
+        return Ok(Place::Run(here));
+    }
     if is_file(above.as_ref(), &name) {
         return match cairn_formats::open_file(above.as_ref(), &name) {
             Ok(model) => Ok(Place::File(ModelSource::new(above, model))),
             Err(FormatError::NotAModel { .. }) => Err(Error::NotACheckpoint { path: path.into() }),
             Err(error) => Err(error.into()),
         };
-    }
-    let here = open_store(path)?;
-    if !all_steps(here.as_ref())?.is_empty() {
-        return Ok(Place::Run(here));
     }
     match cairn_formats::open(here.as_ref()) {
         Ok(model) => Ok(Place::Folder(ModelSource::new(here, model))),
@@ -63,10 +72,6 @@ fn no_such_step(run: &dyn Store, step: u64) -> Result<Error, Error> {
         url: run.url(),
         available: committed_steps(run)?,
     })
-}
-
-fn open_store(path: &str) -> Result<Arc<dyn Store>, Error> {
-    cairn_store::open(path).map_err(Error::Address)
 }
 
 fn is_file(above: &dyn Store, name: &str) -> bool {
@@ -91,6 +96,8 @@ pub fn split(path: &str) -> (String, String) {
         trimmed => trimmed,
     };
     match whole.rsplit_once('/') {
+        // A bucket lies in nothing.
+        Some((parent, _)) if parent.ends_with(":/") => (whole.into(), String::new()),
         Some(("", name)) => ("/".into(), name.into()),
         Some((parent, name)) => (parent.into(), name.into()),
         None => (whole.into(), String::new()),
@@ -110,6 +117,8 @@ mod tests {
         assert_eq!(case("/data/run/"), "/data run");
         assert_eq!(case("/run"), "/ run");
         assert_eq!(case("file:///data/run"), "file:///data run");
+        assert_eq!(case("s3://bucket/run/"), "s3://bucket run");
+        assert_eq!(case("s3://bucket/"), "s3://bucket ");
         let here = std::path::absolute("x/y").unwrap();
         assert_eq!(
             case("x/./y"),

@@ -332,7 +332,8 @@ pub(crate) fn open_files(
     for (file, transfers) in by_file {
         let file = source.open_file(file)?;
         let mut plan = FilePlan::new(file, transfers);
-        plan.chunks = ranges::chunks(&plan.transfers, plan.file.reader.len());
+        let reader = &plan.file.reader;
+        plan.chunks = ranges::chunks(&plan.transfers, reader.len(), reader.gap_bytes());
         files.push(plan);
     }
     Ok(files)

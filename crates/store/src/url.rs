@@ -37,7 +37,7 @@ pub fn open_with(url_or_path: &str, options: &[(String, String)]) -> Result<Arc<
     }
     if let Some((name, _)) = options.first() {
         return Err(Error::InvalidUrl {
-            url: url_or_path.to_owned(),
+            url: redact(url_or_path),
             reason: format!("a folder has no settings, but `{name}` is given"),
         });
     }

@@ -44,9 +44,10 @@ impl Chunk {
     }
 }
 
-/// Cuts everything the transfers need of a file of `file_len` bytes into reads of whole blocks, in file order.
-pub(super) fn chunks(transfers: &[Transfer], file_len: u64) -> Vec<Chunk> {
-    let spans = blocks(transfers, file_len);
+/// Cuts everything the transfers need of a file of `file_len` bytes into reads of whole blocks, in file order. Stretches that lie at most
+/// `gap_bytes` apart are read as one.
+pub(super) fn chunks(transfers: &[Transfer], file_len: u64, gap_bytes: u64) -> Vec<Chunk> {
+    let spans = joined(blocks(transfers, file_len), gap_bytes);
     let cut = spans.iter().flat_map(|span| Chunk::cut(span, CHUNK_BYTES));
     let mut chunks = cut.collect::<Vec<_>>();
     attach(transfers, &mut chunks);
@@ -78,14 +79,22 @@ fn merged(
         .map(round)
         .collect();
     all.sort_unstable_by_key(|span| (span.start, span.end));
-    let mut merged: Vec<Range<usize>> = Vec::new();
-    for span in all {
-        match merged.last_mut() {
-            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-            _ => merged.push(span),
+    joined(all, 0)
+}
+
+/// Joins sorted stretches that overlap, touch, or lie at most `gap_bytes` apart.
+fn joined(spans: Vec<Range<usize>>, gap_bytes: u64) -> Vec<Range<usize>> {
+    let gap = usize::try_from(gap_bytes).unwrap_or(usize::MAX);
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for span in spans {
+        match joined.last_mut() {
+            Some(last) if span.start <= last.end.saturating_add(gap) => {
+                last.end = last.end.max(span.end);
+            }
+            _ => joined.push(span),
         }
     }
-    merged
+    joined
 }
 
 /// The stretches of source bytes a copy touches; runs less than a block apart count as one stretch.
@@ -151,15 +160,22 @@ mod tests {
     #[test]
     fn far_rows_are_read_alone_and_near_ones_together() {
         let far = columns(3, 10 * BLOCK_BYTES, 5, 10);
-        let reads = chunks(&[far], 30 * BLOCK_BYTES as u64);
+        let reads = chunks(std::slice::from_ref(&far), 30 * BLOCK_BYTES as u64, 0);
         let offsets: Vec<u64> = reads.iter().map(|chunk| chunk.offset).collect();
         assert_eq!(
             offsets,
             [0, 10 * BLOCK_BYTES as u64, 20 * BLOCK_BYTES as u64]
         );
         assert!(reads.iter().all(|chunk| chunk.len == BLOCK_BYTES));
+        let gap = 9 * BLOCK_BYTES as u64;
+        assert_eq!(
+            chunks(std::slice::from_ref(&far), 30 * BLOCK_BYTES as u64, gap - 1).len(),
+            3
+        );
+        let reads = chunks(&[far], 30 * BLOCK_BYTES as u64, gap);
+        assert_eq!(reads.len(), 1, "a store where that costs less reads it all");
         let near = columns(100, 1000, 5, 10);
-        let reads = chunks(&[near], 100_000);
+        let reads = chunks(&[near], 100_000, 0);
         assert_eq!(reads.len(), 1);
         assert_eq!(reads[0].len, 100_000);
     }
@@ -167,7 +183,7 @@ mod tests {
     #[test]
     fn two_transfers_share_the_read_of_their_block() {
         let (left, right) = (columns(10, 100, 0, 50), columns(10, 100, 50, 50));
-        let reads = chunks(&[left.clone(), right.clone()], 1000);
+        let reads = chunks(&[left.clone(), right.clone()], 1000, 0);
         assert_eq!(reads.len(), 1);
         assert_eq!(reads[0].transfers, [0, 1]);
         assert_eq!(span_bytes(&[left, right]), 1000);
@@ -176,7 +192,7 @@ mod tests {
     #[test]
     fn long_stretches_are_cut_into_chunks() {
         let all = columns(3, CHUNK_BYTES, 0, CHUNK_BYTES);
-        let reads = chunks(&[all], 3 * CHUNK_BYTES as u64);
+        let reads = chunks(&[all], 3 * CHUNK_BYTES as u64, 0);
         assert_eq!(reads.len(), 3);
         assert!(reads.iter().all(|chunk| chunk.transfers == [0]));
     }

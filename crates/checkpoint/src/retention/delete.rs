@@ -31,6 +31,10 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
     for folder in &plan.leftovers {
         delete_folder(store, folder)?;
     }
+    for upload in &plan.uploads {
+        let doing = || format!("give up the upload of `{}`", upload.key);
+        store.abort(upload).doing(doing)?;
+    }
     // What dead writers left half-written is in no listing.
     store.sweep("").doing(|| "sweep the run".into())?;
     Ok(spared)

@@ -10,7 +10,7 @@ use crate::error::StoreContext;
 use crate::names::{AttemptKeys, deleted_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps};
 use crate::verify::{check_structure, verify};
-use cairn_store::Store;
+use cairn_store::{Store, Upload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,6 +29,8 @@ pub struct PrunePlan {
     pub unusable: BTreeMap<u64, String>,
     /// Folders of attempts that lost to another one or were given up, and are old enough to be nobody's work in progress.
     pub leftovers: Vec<String>,
+    /// Uploads that nobody has finished and that are old enough to be nobody's, either. Their bytes are in no listing.
+    pub uploads: Vec<Upload>,
     /// The bytes that removing all this frees, at once or after the grace period, without those of timelines.
     pub len_bytes: u64,
     /// How long the files of removed steps stay.
@@ -38,13 +40,17 @@ pub struct PrunePlan {
 impl PrunePlan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.purge.is_empty() && self.leftovers.is_empty()
+        self.remove.is_empty()
+            && self.purge.is_empty()
+            && self.leftovers.is_empty()
+            && self.uploads.is_empty()
     }
 }
 
 /// Plans a pruning of the run in `store`. Only steps whose structure is whole count as kept.
 ///
-/// `abandoned_after`: uncommitted attempts whose newest file is older than this are leftovers; `None` leaves them alone.
+/// `abandoned_after`: uncommitted attempts whose newest file is older than this are leftovers, and so are uploads that were begun before
+/// that and never finished; `None` leaves them alone.
 ///
 /// # Errors
 /// If the run cannot be listed.
@@ -83,6 +89,9 @@ pub fn plan(
     }
     if let Some(age) = abandoned_after {
         plan.leftovers = leftovers(store.as_ref(), &good, &uncommitted, age, now)?;
+        let mut uploads = store.uploads("").doing(|| "list uploads".into())?;
+        uploads.retain(|upload| now.duration_since(upload.begun).is_ok_and(|old| old >= age));
+        plan.uploads = uploads;
     }
     plan.len_bytes = freed(store.as_ref(), &plan)?;
     Ok(plan)

@@ -68,7 +68,7 @@ impl<'a> Address<'a> {
 
     pub(super) fn refused(&self, reason: String) -> Error {
         Error::InvalidUrl {
-            url: format!("{}/{}", self.root(), self.folder),
+            url: crate::redact(&format!("{}/{}", self.root(), self.folder)),
             reason,
         }
     }
