@@ -3,6 +3,7 @@
 mod convert;
 mod demo;
 mod diff;
+mod doctor;
 mod edit;
 mod ema;
 mod generate;
@@ -24,6 +25,7 @@ mod write;
 pub(crate) use convert::{Convert, Format};
 pub(crate) use demo::Demo;
 pub(crate) use diff::Diff;
+pub(crate) use doctor::Doctor;
 pub(crate) use edit::Edit;
 pub(crate) use ema::{Ema, EmaStart};
 pub(crate) use generate::Generate;
@@ -49,7 +51,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 const EXIT_CODES: &str = "\
 A PATH is a run (its newest whole step is used), a step such as runs/7b/step-00012000,
 a Hugging Face, torch distributed (DCP) or Megatron folder,
-or one .safetensors, .pt or .bin file.
+or one .safetensors, .pt or .bin file; in a folder or a bucket (s3://…, gs://…, az://…).
 
 Exit codes:
   0  done, or yes
@@ -131,6 +133,8 @@ pub(crate) enum Command {
     Keygen(Keygen),
     /// Sign a step, so that others can tell who made it
     Sign(Sign),
+    /// Try out what a store can do, and tell what follows from it
+    Doctor(Doctor),
     /// Write a checkpoint or model again, laid out for another mesh
     Reshard(Reshard),
     /// Write a checkpoint or model in another format

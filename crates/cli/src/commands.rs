@@ -5,6 +5,7 @@ mod completions;
 mod convert;
 mod demo;
 mod diff;
+mod doctor;
 mod edit;
 mod ema;
 mod file;
@@ -49,6 +50,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Ls(args) => ls::run(args, printer),
         Command::Verify(args) => verify::run(args, printer),
         Command::Diff(args) => diff::run(args, printer),
+        Command::Doctor(args) => doctor::run(args, printer),
         Command::Stats(args) => stats::run(args, printer),
         Command::Reshard(args) => reshard::run(args, printer),
         Command::Convert(args) => convert::run(args, printer),

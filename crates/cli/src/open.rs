@@ -104,7 +104,12 @@ impl Opened {
 
 /// Opens what lies at `path`; of a run, its newest whole step, or the one named as in `runs/7b:1000`.
 pub(crate) fn open(path: &str, printer: &Printer) -> Result<Opened, Error> {
-    let (run, step) = match place(path)? {
+    open_place(path, place(path)?, printer)
+}
+
+/// Opens what was found at `path`; of a run, its newest whole step.
+pub(crate) fn open_place(path: &str, place: Place, printer: &Printer) -> Result<Opened, Error> {
+    let (run, step) = match place {
         Place::Folder(model) => return unsigned(path).map(|()| Opened::Folder(model)),
         Place::File(model) => return unsigned(path).map(|()| Opened::File(model)),
         Place::Run(run) => (run, None),

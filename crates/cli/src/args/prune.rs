@@ -40,7 +40,7 @@ pub(crate) struct Prune {
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true,
         default_missing_value = "100%", value_parser = parse_percent)]
     pub(crate) read_data: Option<f64>,
-    /// Delete attempts that were never committed and are older than AGE
+    /// Delete attempts that were never committed, and uploads that were never finished, older than AGE
     #[arg(long, value_name = "AGE", num_args = 0..=1, default_missing_value = "24h", value_parser = parse_age)]
     pub(crate) incomplete: Option<Duration>,
     /// Show what would be deleted, and delete nothing

@@ -11,9 +11,9 @@ pub(crate) use map::Map;
 
 use crate::args::Inspect;
 use crate::error::{Error, Exit};
-use crate::open::{Opened, open};
+use crate::open::{Opened, open_place, place};
 use crate::printer::Printer;
-use cairn::checkpoint::Source;
+use cairn::checkpoint::{Place, Source};
 use cairn::sharding::{Distribution, Sharding, TensorSpec};
 use cairn::tensor::{DType, element_count};
 use serde::Serialize;
@@ -21,11 +21,13 @@ use summary::Summary;
 
 pub(crate) fn run(args: &Inspect, printer: &Printer) -> Result<Exit, Error> {
     let paint = printer.paint();
-    if let Some(tokens) = tokens::find(&args.path)? {
+    let place = place(&args.path);
+    let is_run = matches!(place, Ok(Place::Run(_) | Place::Step(..)));
+    if !is_run && let Some(tokens) = tokens::find(&args.path)? {
         printer.report(&tokens, || tokens.text(paint))?;
         return Ok(Exit::Done);
     }
-    let opened = open(&args.path, printer)?;
+    let opened = open_place(&args.path, place?, printer)?;
     if let Some(name) = &args.map {
         let map = map::Map::new(&opened, name)?;
         printer.report(&map, || map.text(paint))?;

@@ -22,6 +22,8 @@ struct Report {
     spared: Vec<u64>,
     unusable: BTreeMap<u64, String>,
     leftovers: Vec<String>,
+    /// The keys of unfinished uploads.
+    uploads: Vec<String>,
     freed_bytes: u64,
     grace_seconds: u64,
 }
@@ -93,23 +95,31 @@ impl Report {
             spared: Vec::new(),
             unusable: plan.unusable.clone(),
             leftovers: plan.leftovers.clone(),
+            uploads: plan.uploads.iter().map(|upload| upload.key.clone()).collect(),
             freed_bytes: plan.len_bytes,
             grace_seconds: plan.grace.as_secs(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.purge.is_empty() && self.leftovers.is_empty()
+        self.remove.is_empty()
+            && self.purge.is_empty()
+            && self.leftovers.is_empty()
+            && self.uploads.is_empty()
     }
 
     fn what_goes(&self) -> String {
-        let steps = plural(self.remove.len() + self.purge.len(), "step");
-        let attempts = plural(self.leftovers.len(), "attempt");
-        let no_steps = self.remove.is_empty() && self.purge.is_empty();
-        let what = match (no_steps, self.leftovers.is_empty()) {
-            (_, true) => steps,
-            (true, false) => attempts,
-            (false, false) => format!("{steps} and {attempts}"),
+        let counts = [
+            (self.remove.len() + self.purge.len(), "step"),
+            (self.leftovers.len(), "attempt"),
+            (self.uploads.len(), "upload"),
+        ];
+        let some = counts.into_iter().filter(|(count, _)| *count > 0);
+        let some: Vec<String> = some.map(|(count, what)| plural(count, what)).collect();
+        let what = match some.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, before)) => format!("{} and {last}", before.join(", ")),
+            None => plural(0, "step"),
         };
         format!("{what}, {}", size(self.freed_bytes))
     }
@@ -146,7 +156,7 @@ impl Report {
         for (step, style, verb, why) in rows {
             table.row(vec![cell(style, verb), step.to_string().into(), why.into()]);
         }
-        for folder in &self.leftovers {
+        for folder in self.leftovers.iter().chain(&self.uploads) {
             let verb = cell(Style::Red, "remove");
             table.row(vec![verb, "".into(), folder.as_str().into()]);
         }

@@ -2,6 +2,7 @@
 
 use cairn::checkpoint::{Checkpointer, SaveOptions, State, World};
 use cairn::sharding::{Mesh, TensorSpec};
+use cairn::store::{Local, Store};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -61,10 +62,13 @@ impl Place {
     }
 
     pub(crate) fn save(&self, run: &str, step: u64, tags: &[&str]) {
+        Self::save_to(Arc::new(Local::new(self.path(run))), step, tags);
+    }
+
+    /// Saves a step of the small model to a store.
+    pub(crate) fn save_to(store: Arc<dyn Store>, step: u64, tags: &[&str]) {
         let mesh: Mesh = "dp=2,tp=2".parse().unwrap();
         let tensors = tensors(&mesh);
-        let store: Arc<dyn cairn::store::Store> =
-            Arc::new(cairn::store::Local::new(self.path(run)));
         let options = SaveOptions {
             tags: tags.iter().map(|tag| tag.to_string()).collect(),
             assets: [("config.json".to_string(), b"{}".to_vec())].into(),
@@ -117,12 +121,17 @@ impl Place {
 
     /// Runs the command here.
     pub(crate) fn output(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_cairn"))
+        self.command(args).output().unwrap()
+    }
+
+    /// The command, to be run here.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cairn"));
+        command
             .args(args)
             .current_dir(self.folder.path())
-            .env_remove("NO_COLOR")
-            .output()
-            .unwrap()
+            .env_remove("NO_COLOR");
+        command
     }
 
     /// Runs the command and shows everything it says.

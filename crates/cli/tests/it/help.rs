@@ -24,6 +24,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       repair       Mend a damaged step from a copy of it
       keygen       Make a pair of keys, to sign steps and to check signatures
       sign         Sign a step, so that others can tell who made it
+      doctor       Try out what a store can do, and tell what follows from it
       reshard      Write a checkpoint or model again, laid out for another mesh
       convert      Write a checkpoint or model in another format
       edit         Change values or names of tensors, as a new version
@@ -55,7 +56,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
 
     A PATH is a run (its newest whole step is used), a step such as runs/7b/step-00012000,
     a Hugging Face, torch distributed (DCP) or Megatron folder,
-    or one .safetensors, .pt or .bin file.
+    or one .safetensors, .pt or .bin file; in a folder or a bucket (s3://…, gs://…, az://…).
 
     Exit codes:
       0  done, or yes
@@ -86,6 +87,7 @@ fn every_verb_has_examples_in_its_help() {
         "repair",
         "keygen",
         "sign",
+        "doctor",
         "diff",
         "stats",
         "ema",

@@ -6,6 +6,7 @@
     reason = "tests make, damage and read the files of a temporary folder"
 )]
 
+mod buckets;
 mod convert;
 mod demo;
 mod diff;

@@ -242,13 +242,13 @@ fn a_rank_outside_the_mesh() {
 
 #[test]
 fn a_store_that_is_not_supported() {
-    check!(Place::empty().cairn(&["ls", "s3://bucket/run"]), @"
+    check!(Place::empty().cairn(&["ls", "ftp://server/run"]), @"
     exit code 2
     ----- stdout
     ----- stderr
-    error: cannot open a store at `s3://bucket`: `s3` is not supported; supported are paths and `file://`
+    error: cannot open a store at `ftp://server`: `ftp` is not supported; supported are paths, `file://`, `s3://`, `gs://`, `az://`
 
-    hint: give a path, or a URL such as `file:///data/run`
+    hint: give a path, or a URL such as `file:///data/run` or `s3://bucket/run`
     ");
 }
 
@@ -281,6 +281,6 @@ fn arguments_that_make_no_sense() {
     ----- stderr
     error: cannot open a store at ``: the path is empty or contains a NUL
 
-    hint: give a path, or a URL such as `file:///data/run`
+    hint: give a path, or a URL such as `file:///data/run` or `s3://bucket/run`
     ");
 }

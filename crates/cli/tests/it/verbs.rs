@@ -15,6 +15,7 @@ const LINES: &[&str] = &[
     "diff run run",
     "report hf",
     "verify run",
+    "doctor run",
     "reshard run new --mesh tp=2 --dry-run",
     "convert run out --to hf --dry-run",
     "edit hf --rename model.norm.weight=norm --out edited --plan",

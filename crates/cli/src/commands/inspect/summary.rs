@@ -81,9 +81,14 @@ impl Summary {
         latest: bool,
     ) -> Result<Self, Error> {
         let folder = step_folder(manifest.step);
-        let files = run.list(&format!("{folder}/{}", manifest.attempt))?;
-        let committed = run.head(&format!("{folder}/{COMMIT}"))?;
+        // One listing, because in a bucket every look is a request.
+        let found = run.list(&folder)?;
+        let committed = found
+            .iter()
+            .find(|meta| meta.key == format!("{folder}/{COMMIT}"));
         let age = committed.and_then(|meta| SystemTime::now().duration_since(meta.modified).ok());
+        let attempt = format!("{folder}/{}/", manifest.attempt);
+        let files = found.iter().filter(|meta| meta.key.starts_with(&attempt));
         let assets = manifest
             .assets
             .iter()
@@ -98,7 +103,6 @@ impl Summary {
             attempt: Some(manifest.attempt.clone()),
             writers: Some(manifest.writers()),
             files: files
-                .iter()
                 .filter(|meta| meta.key.ends_with(".safetensors"))
                 .count(),
             len_bytes: manifest.len_bytes,

@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::events;
-use cairn::store::{self, Journal, Local, Store};
+use cairn::store::{self, Error as StoreError, Journal, Local, Store};
 use cairn::train::{Evaluation, StepReport};
 use serde::Serialize;
 use serde_json::Value;
@@ -50,6 +50,13 @@ impl Metrics {
     /// Goes on after step `from`, in `folder`.
     pub(crate) fn begin(folder: &str, from: u64, tensorboard: bool) -> Result<Self, Error> {
         let folder = folder.strip_prefix("file://").unwrap_or(folder);
+        if folder.contains("://") {
+            let reason = "metrics grow line by line, and objects of a bucket do not: set `log.folder` to a folder";
+            return Err(Error::Store(StoreError::InvalidUrl {
+                url: folder.into(),
+                reason: reason.into(),
+            }));
+        }
         let store = Local::new(folder);
         let events = match tensorboard {
             true => Some(begin_events(&store, from)?),
