@@ -3,23 +3,26 @@
 use crate::errors::{OrRaise, raise};
 use crate::source::Source;
 use cairn::checkpoint::signing::PublicKey;
-use cairn::checkpoint::{Checkpoint, Place, find};
+use cairn::checkpoint::{Checkpoint, Place, find_with};
 use pyo3::prelude::*;
+use std::collections::BTreeMap;
 
 /// Opens what lies at a path: a step of a run, or a model in another format. Of a run, nothing is opened: it is None.
 #[pyfunction]
-#[pyo3(signature = (url, require_key = None))]
+#[pyo3(signature = (url, require_key = None, storage_options = None))]
 pub(crate) fn open_place(
     py: Python,
     url: &str,
     require_key: Option<&str>,
+    storage_options: Option<BTreeMap<String, String>>,
 ) -> PyResult<Option<Source>> {
     let key = require_key
         .map(str::parse::<PublicKey>)
         .transpose()
         .or_raise()?;
+    let options: Vec<(String, String)> = storage_options.into_iter().flatten().collect();
     let opened = py.detach(|| {
-        Ok::<_, cairn::checkpoint::Error>(match find(url)? {
+        Ok::<_, cairn::checkpoint::Error>(match find_with(url, &options)? {
             Place::Run(_) => None,
             Place::Step(run, step) => {
                 let checkpoint = Checkpoint::open(run, step)?;

@@ -46,7 +46,8 @@ pub(crate) struct Run {
 impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
-        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, bytes_per_second = None, require_key = None))]
+        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, bytes_per_second = None, require_key = None,
+        storage_options = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
@@ -62,6 +63,7 @@ impl Run {
         read_twice: bool,
         bytes_per_second: Option<u64>,
         require_key: Option<&str>,
+        storage_options: Option<BTreeMap<String, String>>,
     ) -> PyResult<Self> {
         let world = match session {
             Some(session) => World::new(rank, size, session),
@@ -95,7 +97,8 @@ impl Run {
         };
         let pace = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
         options.pace.clone_from(&pace);
-        let store = cairn::store::open(url).or_raise()?;
+        let storage_options: Vec<_> = storage_options.into_iter().flatten().collect();
+        let store = cairn::store::open_with(url, &storage_options).or_raise()?;
         let require_key = options.require_key;
         let inner = Checkpointer::with_options(store, world.clone(), options);
         Ok(Self {

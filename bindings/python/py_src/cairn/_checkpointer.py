@@ -49,7 +49,7 @@ class Checkpointer(Reading):
     >>> checkpointer.load(into={"model": model, "optim": optimizer})      # newest good step, any layout
 
     Args:
-        url: where the run lies: a path or a ``file://`` URL.
+        url: where the run lies: a path, or a URL such as ``s3://bucket/run``, ``gs://…``, ``az://…`` or ``file://…``.
         keep: which steps stay; without it, all of them.
         world: this process's rank and world; found in its process group or its launcher's variables if not given.
         process_group: the torch process group whose ranks save together, if not all of them.
@@ -68,6 +68,7 @@ class Checkpointer(Reading):
         read_twice: reads tensors on a device twice before they may change, and fails the save if they did.
         bytes_per_second: a cap for writing, which backs off while training steps take longer than usual.
         require_key: a public key, or its file: steps that it did not sign are refused, see :meth:`sign`.
+        storage_options: settings of the object store, such as ``{"region": "eu-west-1"}``, which come before those of the environment.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Checkpointer(Reading):
         read_twice: bool = False,
         bytes_per_second: int | None = None,
         require_key: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         _choose("ranks", ranks, ("same", "differ"))
         _choose("fence", fence, POLICIES)
@@ -97,6 +99,7 @@ class Checkpointer(Reading):
                 hint="give seconds, 0 or more; `float('inf')` waits for ever",
             )
         self._url = os.fspath(url)
+        self._storage_options = dict(storage_options or {})
         self._pruner = None if keep is None else Pruner(keep)
         self._world = world
         self._group = process_group
@@ -108,6 +111,7 @@ class Checkpointer(Reading):
             "overlap": overlap,
             "read_twice": read_twice,
             "bytes_per_second": bytes_per_second,
+            "storage_options": self._storage_options,
         }
         self._require_key = None if require_key is None else key_text(require_key)
         self._fences = Fences(fence)

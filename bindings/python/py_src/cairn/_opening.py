@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _cairn
@@ -22,17 +23,20 @@ def open(
     *,
     world: World | None = None,
     require_key: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Checkpoint:
     """Opens the newest good step of a run, the step that is named, or a model in another format.
 
     Reads names, shapes and where the bytes lie; tensor data is read when a tensor is indexed. Pickles are understood, never
     executed. With ``require_key``, a public key or its file, nothing is opened but steps that it signed.
+    ``storage_options`` are settings of the object store: see :class:`cairn.Checkpointer`.
     """
     text = os.fspath(url)
     key = None if require_key is None else key_text(require_key)
-    source = None if step is not None else _cairn.open_place(text, key)
+    source = None if step is not None else _cairn.open_place(text, key, storage_options)
     if source is None:
-        return Checkpointer(text, world=world, require_key=key).open("latest" if step is None else step)
+        run = Checkpointer(text, world=world, require_key=key, storage_options=storage_options)
+        return run.open("latest" if step is None else step)
     return Checkpoint(source, world)
 
 
@@ -44,9 +48,11 @@ def load(
     recipe: RecipeLike | None = None,
     world: World | None = None,
     require_key: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Loaded:
     """Loads a run's newest step, a step, or a model in another format into ``into``, in place, on any layout.
 
-    With ``recipe``, tensors are made of the stored ones as it says: see :class:`cairn.Recipe`. ``require_key`` is that of :func:`open`.
+    With ``recipe``, tensors are made of the stored ones as it says: see :class:`cairn.Recipe`. ``require_key`` and ``storage_options`` are those of :func:`open`.
     """
-    return open(url, world=world, require_key=require_key).load(into, strict=strict, recipe=recipe)
+    opened = open(url, world=world, require_key=require_key, storage_options=storage_options)
+    return opened.load(into, strict=strict, recipe=recipe)

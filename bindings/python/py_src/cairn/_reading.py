@@ -23,6 +23,7 @@ class Reading:
     """Opens, loads and checks what is committed."""
 
     _url: str
+    _storage_options: dict[str, str]
     _world: World | None
     _group: Any
     _ranks_differ: bool
@@ -45,7 +46,9 @@ class Reading:
     def _run(self) -> _cairn.Run:
         """The run as a reader sees it: one rank may look while the others do not."""
         if self._reader is None:
-            self._reader = _cairn.Run(self._url, 0, 1, None, require_key=self._require_key)
+            self._reader = _cairn.Run(
+                self._url, 0, 1, None, require_key=self._require_key, storage_options=self._storage_options
+            )
         return self._reader
 
     def load(
