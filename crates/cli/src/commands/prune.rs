@@ -95,7 +95,11 @@ impl Report {
             spared: Vec::new(),
             unusable: plan.unusable.clone(),
             leftovers: plan.leftovers.clone(),
-            uploads: plan.uploads.iter().map(|upload| upload.key.clone()).collect(),
+            uploads: plan
+                .uploads
+                .iter()
+                .map(|upload| upload.key.clone())
+                .collect(),
             freed_bytes: plan.len_bytes,
             grace_seconds: plan.grace.as_secs(),
         }
