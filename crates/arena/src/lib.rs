@@ -10,6 +10,7 @@
 //! | hold them, and lend them to passes | [`Arena`] |
 //! | make a step | [`Arena::step`], with [`Hyper`] |
 //! | choose how fast to learn | [`Schedule`] |
+//! | keep what the optimizer remembers in files | [`Options::offload`] |
 //! | know how much memory that takes | [`Arena::usage`] |
 //! | save and load | [`Arena::add_to`], [`Arena::load`] |
 //!
