@@ -179,6 +179,26 @@ impl Mount {
     }
 }
 
+impl Mount {
+    /// Fills it up but for a few bytes, with the file `other`.
+    fn fill(&self, left_bytes: u64) {
+        let other = fs::File::create(self.folder.join("other")).unwrap();
+        let mut taken = 0;
+        while other.write_all_at(&[1; 4096], taken).is_ok() {
+            taken += 4096;
+        }
+        other.set_len(taken - left_bytes).unwrap();
+    }
+
+    fn protect(&self) {
+        let mount = Command::new("mount")
+            .args(["-o", "remount,ro"])
+            .arg(&self.folder)
+            .status();
+        assert!(mount.unwrap().success());
+    }
+}
+
 impl Drop for Mount {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.folder).status();
@@ -306,4 +326,127 @@ fn a_disk_that_is_full_while_merging_leaves_no_model_and_resumes_to_the_same_byt
         contents(&place, "disk/merged") == contents(&place, "merged"),
         "the bytes differ"
     );
+}
+
+/// A run whose checkpoints are on a disk of their own.
+const ON_DISK: [&str; 6] = [
+    "train",
+    "run.toml",
+    "--set",
+    "checkpoints.folder=disk/run",
+    "--set",
+    "log.folder=run",
+];
+
+/// What training with these arguments besides says on its way to an error.
+fn fails_to_train(place: &Place, args: &[&str]) -> String {
+    let output = place.output(&[&ON_DISK[..], args].concat());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    text
+}
+
+#[test]
+fn a_disk_that_is_full_while_training_ends_it_as_configured_and_the_last_good_step_loads() {
+    let place = Place::empty();
+    place.write_config();
+    let rate = ["--set", "learning_rate.shape=constant"];
+    let (first, all) = (["--set", "steps=4"], ["--set", "steps=20"]);
+    place.json(
+        &[
+            &["train", "run.toml"],
+            &all[..],
+            &rate,
+            &["--set", "checkpoints.folder=whole"],
+        ]
+        .concat(),
+    );
+    let Some(disk) = Mount::new(place.path("disk"), 2) else {
+        return;
+    };
+    place.json(&[&ON_DISK[..], &first, &rate].concat());
+    // Less than a checkpoint takes.
+    disk.fill(24 << 10);
+    let text = fails_to_train(&place, &[&all[..], &rate].concat());
+    assert!(text.contains("step 18 was not saved: "), "{text}");
+    assert!(
+        text.contains("error: the checkpoint of step 20 was not saved"),
+        "{text}"
+    );
+    assert!(text.contains("free at least"), "{text}");
+    // What failed has left the small files of its attempts.
+    disk.fill(24 << 10);
+    let few = ["--set", "checkpoints.max_failed=1"];
+    let text = fails_to_train(&place, &[&all[..], &rate, &few].concat());
+    assert!(
+        text.contains("error: the checkpoint of step 8 was not saved"),
+        "{text}"
+    );
+
+    fs::remove_file(place.path("disk/other")).unwrap();
+    let verified = place.output(&["verify", "disk/run:4", "--read-data"]);
+    assert_eq!(verified.status.code(), Some(0));
+    let rest = place.json(&[&ON_DISK[..], &all, &rate].concat());
+    assert_eq!(rest["resumed_from"], 4);
+    assert_eq!(place.losses("run"), place.losses("whole"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_is_refused_before_the_first_step() {
+    let place = Place::empty();
+    place.write_config();
+    let Some(disk) = Mount::new(place.path("disk"), 1) else {
+        return;
+    };
+    let steps = ["--set", "steps=4"];
+    place.json(&[&ON_DISK[..], &steps].concat());
+    disk.protect();
+    let text = fails_to_train(&place, &["--set", "steps=8"]);
+    assert!(text.contains("checkpoints cannot be written to"), "{text}");
+    assert!(text.contains("read-only"), "{text}");
+    assert_eq!(place.steps("run"), [1, 2, 3, 4]);
+    // A run that is over needs nothing more.
+    place.json(&[&ON_DISK[..], &steps].concat());
+}
+
+/// A model that is little but two tables: 4 Mi parameters of 4 bytes, and twice that of moments.
+const TABLES: &str = r#"
+steps = 2
+[model.config]
+architectures = ["LlamaForCausalLM"]
+vocab_size = 32768
+hidden_size = 64
+intermediate_size = 64
+num_hidden_layers = 1
+num_attention_heads = 2
+num_key_value_heads = 2
+[data]
+sources = "train.tokens"
+[batch]
+sequences = 1
+length = 8
+[checkpoints]
+folder = "tables"
+"#;
+
+#[test]
+fn state_in_files_takes_about_as_much_memory_less_as_the_moments_have() {
+    let place = Place::empty();
+    place.write_config();
+    fs::write(place.path("tables.toml"), TABLES).unwrap();
+    let files = ["train", "tables.toml", "--set", "optimizer.offload=files"];
+    let plan = place.json(&[&files[..], &["--dry-run"]].concat());
+    let moments = plan["ranks"][0]["file_bytes"].as_u64().unwrap();
+    assert!(moments > 32 << 20, "{plan}");
+    let [memory, offloaded] = [&files[..2], &files].map(|args| {
+        let folder = format!("checkpoints.folder=tables-{}", args.len());
+        place.peak_bytes(&[args, &["--set", &folder]].concat())
+    });
+    assert!(
+        memory >= offloaded + moments * 9 / 10,
+        "{memory} with state in memory, {offloaded} with {moments} of it in files"
+    );
+    // Only the settings differ.
+    let told = place.cairn(&["diff", "tables-2", "tables-4"]);
+    assert!(told.contains("36 the same\nvalues   1 differ"), "{told}");
 }

@@ -74,7 +74,7 @@ impl Place {
         lines.collect()
     }
 
-    fn steps(&self, run: &str) -> Vec<u64> {
+    pub(crate) fn steps(&self, run: &str) -> Vec<u64> {
         let lines = self.metrics(run);
         lines
             .iter()
@@ -82,7 +82,7 @@ impl Place {
             .collect()
     }
 
-    fn losses(&self, run: &str) -> Vec<f64> {
+    pub(crate) fn losses(&self, run: &str) -> Vec<f64> {
         let lines = self.metrics(run);
         lines
             .iter()
