@@ -18,6 +18,8 @@ pub struct Meeting<Call> {
 struct State<Call> {
     /// Who has come, and what each lends.
     guests: Vec<Option<Guest<Call>>>,
+    /// Who has come, also if it has given up since.
+    came: Vec<bool>,
     /// Everyone has come, and has not left yet.
     reading: bool,
     left: usize,
@@ -58,6 +60,7 @@ impl<Call: Clone + PartialEq + fmt::Debug> Meeting<Call> {
         Self {
             state: Mutex::new(State {
                 guests: (0..size).map(|_| None).collect(),
+                came: vec![false; size],
                 reading: false,
                 left: 0,
                 round: 0,
@@ -123,6 +126,7 @@ impl<Call: Clone + PartialEq + fmt::Debug> Meeting<Call> {
         let mut state = self.wait(deadline, None, |state| !state.reading)?;
         assert!(state.guests[number].is_none(), "two guests with one number");
         state.guests[number] = Some(guest);
+        state.came[number] = true;
         if state.guests.iter().all(Option::is_some) {
             state.reading = true;
             self.changed.notify_all();
@@ -176,11 +180,16 @@ impl<Call: Clone + PartialEq + fmt::Debug> Meeting<Call> {
 }
 
 impl<Call> State<Call> {
-    /// Who has not come; while a visit is not over, those are not known to be late.
+    /// Who has not come, or if all have, who has given up; while a visit is not over, those are not known to be late.
+    ///
+    /// Many give up at the same moment, and the first of them is not to be blamed by the next.
     fn absent(&self) -> Vec<usize> {
-        let numbered = self.guests.iter().enumerate();
-        let absent = numbered.filter(|(_, guest)| guest.is_none());
-        absent.map(|(number, _)| number).collect()
+        let numbers = || 0..self.guests.len();
+        let mut absent: Vec<usize> = numbers().filter(|number| !self.came[*number]).collect();
+        if absent.is_empty() {
+            absent = numbers().filter(|it| self.guests[*it].is_none()).collect();
+        }
+        absent
     }
 }
 
@@ -194,6 +203,7 @@ impl<Call> Drop for Leaving<'_, Call> {
         state.left += 1;
         if state.left == state.guests.len() {
             state.guests.iter_mut().for_each(|guest| *guest = None);
+            state.came.fill(false);
             state.left = 0;
             state.reading = false;
             state.round += 1;
@@ -255,6 +265,11 @@ mod tests {
         let short = Duration::from_millis(20);
         let missed = meeting.visit(1, "sum", &[], short, |_| ()).unwrap_err();
         assert_eq!(missed, Missed::Absent(vec![0, 2]));
+        // Who gave up before is not the one to blame, as long as there is another.
+        let missed = meeting.visit(0, "sum", &[], short, |_| ()).unwrap_err();
+        assert_eq!(missed, Missed::Absent(vec![2]));
+        let missed = meeting.visit(2, "sum", &[], short, |_| ()).unwrap_err();
+        assert_eq!(missed, Missed::Absent(vec![0, 1]));
         all(3, |number| {
             meeting.visit(number, "sum", &[], LONG, |_| ()).unwrap()
         });
