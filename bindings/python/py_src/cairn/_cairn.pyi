@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-__all__ = ["VERSION", "Averaging", "Counter", "Memory", "Outline", "Promise", "Run", "Saving", "Source", "Spec", "casts_hold", "census", "launch", "open_place"]
+__all__ = ["VERSION", "Averaging", "Counter", "Memory", "Outline", "Policy", "Promise", "Run", "Saving", "Source", "Spec", "casts_hold", "census", "launch", "open_place"]
 
 VERSION: str
 
@@ -110,10 +110,11 @@ class Counter:
 
 @final
 class Policy:
-    def __init__(
-        self, last: int, every: int | None, best: Sequence[str], within: Sequence[str], grace: str, read_share: float
-    ) -> None: ...
+    def __new__(
+        cls, last: int, every: int | None, best: Sequence[str], within: Sequence[str], grace: str, read_share: float
+    ) -> Policy: ...
 
+@final
 class Run:
     def __new__(
         cls,
