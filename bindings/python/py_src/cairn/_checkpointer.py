@@ -161,7 +161,7 @@ class Checkpointer(Reading):
 
         ``derive={"model.*": "optim.state.*.master"}`` does not store weights that are casts of their f32 masters; a load works them
         out. It is checked, on every element. ``leave_out`` names what is not saved at all: patterns, ``"optimizer"``,
-        ``"master weights"`` or ``"frozen"``.
+        ``"master weights"`` or ``"frozen"``. ``tags`` are words to find the step by; a step that has one is never deleted by ``keep``.
 
         Raises:
             StateError: if something in the state cannot be kept; the message gives its path.

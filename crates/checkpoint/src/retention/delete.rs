@@ -65,7 +65,8 @@ fn hide(store: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
     put.doing(|| format!("write `{deleted}`")).map(|()| true)
 }
 
-/// Deletes the files of a step that is hidden. A save of the same step, done or under way, has files of its own, which stay.
+/// Deletes the files of a step that is hidden. A save of the same step, done or under way, has files of its own, which stay; and so do those of
+/// a step that came back, where a rename is two moves and only the first was made.
 fn erase(store: &dyn Store, step: u64) -> Result<(), Error> {
     let key = deleted_key(step);
     let bytes = match store.get(&key) {
@@ -74,11 +75,11 @@ fn erase(store: &dyn Store, step: u64) -> Result<(), Error> {
         result => result.doing(|| format!("read `{key}`"))?,
     };
     let manifest = Manifest::decode(&key, &bytes)?;
+    let committed = committed_attempt(store, step)?;
+    if committed.as_ref() == Some(&manifest.attempt) {
+        return delete(store, &key);
+    }
     delete_folder(store, &AttemptKeys::new(step, &manifest.attempt).folder)?;
-    let commit = commit_key(step);
-    let committed = store
-        .head(&commit)
-        .doing(|| format!("look for `{commit}`"))?;
     if committed.is_none() {
         let folder = step_folder(step);
         let beside = store
@@ -90,6 +91,18 @@ fn erase(store: &dyn Store, step: u64) -> Result<(), Error> {
     }
     // Last, so that what is left of a step always says that it is deleted.
     delete(store, &key)
+}
+
+/// The attempt that holds the step, if readers find it.
+fn committed_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
+    let key = commit_key(step);
+    match store.get(&key) {
+        Err(cairn_store::Error::NotFound { .. }) => Ok(None),
+        result => {
+            let bytes = result.doing(|| format!("read `{key}`"))?;
+            Ok(Some(Manifest::decode(&key, &bytes)?.attempt))
+        }
+    }
 }
 
 fn delete_folder(store: &dyn Store, folder: &str) -> Result<(), Error> {

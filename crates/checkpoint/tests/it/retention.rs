@@ -369,3 +369,19 @@ fn a_crash_while_steps_are_hidden_leaves_all_of_them_whole_or_deleted() {
         assert_eq!(all_steps(disk.as_ref()).unwrap(), [3], "{crash:?}");
     }
 }
+
+#[test]
+fn a_step_that_came_back_keeps_its_files() {
+    let store = untagged(1..=2);
+    // In a bucket a rename is two moves, and whoever brings a step back may die between them.
+    let [commit, deleted] = [COMMIT, DELETED].map(|name| format!("{}/{name}", step_folder(1)));
+    let manifest = store.get(&commit).unwrap();
+    store.put(&deleted, &manifest, PutMode::Create).unwrap();
+    let plan = PrunePlan {
+        purge: vec![1],
+        ..PrunePlan::default()
+    };
+    prune(store.as_ref(), &plan).unwrap();
+    assert!(store.head(&deleted).unwrap().is_none());
+    Model::on("tp=2", 1).assert_whole(&Checkpoint::open(store, 1).unwrap());
+}

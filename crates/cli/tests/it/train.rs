@@ -347,6 +347,10 @@ fn help_says_what_an_interrupt_does() {
       cairn train run.toml --set steps=2000 --set learning_rate.peak=1e-3
     ----- stderr
     "#);
+}
+
+#[test]
+fn help_of_generate_says_what_is_chosen() {
     check!(Place::empty().cairn(&["generate", "--help"]), @r#"
     exit code 0
     ----- stdout

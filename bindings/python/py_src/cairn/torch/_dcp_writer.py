@@ -50,7 +50,7 @@ class Writer(StorageWriter, BlockingAsyncStager):
             next step, and the one before is deleted when it is committed.
         overwrite: whether ``step`` may be committed already.
         keep: which steps stay after a save; without it only the new one if no ``step`` is given, else all.
-        tags: words to find the step by.
+        tags: words to find the step by; a step that has one is never deleted by ``keep``.
         commit_timeout: seconds to wait for the slowest rank's bytes after all ranks have handed them over.
         staging_bytes: the most memory for captured bytes; without a limit as much as the rank writes.
         cache_staged_state_dict: whether ``dcp.async_save`` keeps its copy for the next one. Then wait for each save before the next.
