@@ -5,6 +5,7 @@ scaled-dot-product attention and the foreach AdamW. Every side is a process of i
 first steps are not counted. Ratios are those of the same round.
 """
 
+import itertools
 import json
 import os
 import resource
@@ -20,6 +21,7 @@ import numpy as np
 from common import arguments, drop_cache, seconds
 
 ROUNDS = 3
+ROUNDS_BESIDE_TORCH = 5
 WARM_UP = 3
 STEPS = 10
 LAYOUT_STEPS = 7
@@ -43,11 +45,15 @@ LAYOUTS = {
     "1 rank": ["--set", "batch.micro_batch=4"],
     "tp=2": ["--mesh", "tp=2", "--set", "batch.micro_batch=4"],
     "dp=2": ["--mesh", "dp=2", "--set", "batch.micro_batch=4"],
-    "pp=2": ["--mesh", "pp=2", "--set", "batch.micro_batch=1"],
+    "pp=2": ["--mesh", "pp=2", "--set", "batch.micro_batch=2"],
     "dp=2, zero 3": ["--mesh", "dp=2", "--set", "parallel.zero=3", "--set", "batch.micro_batch=4"],
 }
+# What a save costs falls on the steps right after it, so each group of steps between two saves is compared with itself: its first half, in which
+# the save is written, with its second. Steps that are seconds apart differ less than runs that are minutes apart.
+GROUP = 6
+GROUPS = 25
 CHECKPOINT_EVERY = 10
-CHECKPOINT_STEPS = 35
+CHECKPOINT_STEPS = GROUP * (GROUPS + 1) + 1
 
 
 def train_torch(steps, threads):
@@ -143,7 +149,7 @@ def beside_torch(folder):
     """Steps and memory of both, on 1 and 2 threads."""
     for threads in (1, 2):
         rounds = []
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS_BESIDE_TORCH):
             rounds.append((run_cairn(folder, threads), run_torch(threads)))
         for number, system in enumerate(("cairn", "torch")):
             phase = f"train, {threads} threads" if threads > 1 else "train, 1 thread"
@@ -172,22 +178,22 @@ def layouts(folder):
             value("cairn", f"train, 2 cores, {name} over 1 rank", "×", ratio, at_least=0.8)
 
 
-def elapsed(run):
-    """Seconds from one step to another, a whole number of checkpoints later."""
+def lost_to_a_save(run):
+    """Seconds that the steps after a save took more than those before the next one, and the median step."""
     times = [line["unix_seconds"] for line in run["lines"]]
-    return times[CHECKPOINT_STEPS - 1] - times[CHECKPOINT_STEPS - 1 - 3 * CHECKPOINT_EVERY]
+    step = [after - before for before, after in itertools.pairwise(times)]
+    # `step[0]` is the second step; the first group begins after the first save.
+    groups = [step[at : at + GROUP] for at in range(GROUP - 1, len(step), GROUP)]
+    halves = [(sum(group[: GROUP // 2]), sum(group[GROUP // 2 :])) for group in groups if len(group) == GROUP]
+    return statistics.mean(first - second for first, second in halves), statistics.median(step)
 
 
 def checkpoints(folder):
     """What a checkpoint every ten steps costs, and how soon the next launch steps again."""
-    steps = ["--set", f"steps={CHECKPOINT_STEPS}"]
-    every = ["--set", f"checkpoints.every={CHECKPOINT_EVERY}"]
-    rounds = []
-    for _ in range(ROUNDS):
-        without = elapsed(run_cairn(folder, 2, *steps))
-        with_saves = elapsed(run_cairn(folder, 2, *steps, *every))
-        rounds.append(100 * (with_saves / without - 1))
-    value("cairn", "train, lost to a checkpoint every 10 steps", "%", statistics.median(rounds), at_most=2.0)
+    run = run_cairn(folder, 2, "--set", f"steps={CHECKPOINT_STEPS}", "--set", f"checkpoints.every={GROUP}")
+    lost, step = lost_to_a_save(run)
+    share = 100 * lost / (CHECKPOINT_EVERY * step)
+    value("cairn", f"train, lost to a checkpoint every {CHECKPOINT_EVERY} steps", "%", share, at_most=2.0)
     files = [file for file in (folder / "run").rglob("*.safetensors") if f"{CHECKPOINT_STEPS:08}" in str(file)]
     excess = []
     for number in range(ROUNDS):
@@ -219,7 +225,7 @@ def main():
         return
     directory, _, _ = arguments()
     folder = Path(directory) / "train"
-    write_data(folder, LAYOUT_SEQUENCES * (CHECKPOINT_STEPS + ROUNDS + 1))
+    write_data(folder, SEQUENCES * (CHECKPOINT_STEPS + ROUNDS + 1))
     beside_torch(folder)
     layouts(folder)
     checkpoints(folder)
