@@ -26,6 +26,7 @@ from ._keys import key_text
 from ._leave_out import LEFT_OUT, Trimmer, kept_names, to_leave_out
 from ._logger import logger
 from ._part import Context
+from ._place import Place, locate
 from ._retention import Keep, Pruner
 from ._saving import Saving
 from ._shared import keep_own_values
@@ -49,7 +50,8 @@ class Checkpointer(Reading):
     >>> checkpointer.load(into={"model": model, "optim": optimizer})      # newest good step, any layout
 
     Args:
-        url: where the run lies: a path, or a URL such as ``s3://bucket/run``, ``gs://…``, ``az://…`` or ``file://…``.
+        url: where the run lies: a path, or a URL such as ``s3://bucket/run``, ``gs://…``, ``az://…`` or ``file://…``, or a
+            store of obstore, such as ``obstore.store.S3Store``.
         keep: which steps stay; without it, all of them.
         world: this process's rank and world; found in its process group or its launcher's variables if not given.
         process_group: the torch process group whose ranks save together, if not all of them.
@@ -73,7 +75,7 @@ class Checkpointer(Reading):
 
     def __init__(
         self,
-        url: str | os.PathLike[str],
+        url: Place,
         *,
         keep: Keep | None = None,
         world: World | None = None,
@@ -98,8 +100,7 @@ class Checkpointer(Reading):
                 f"commit_timeout={commit_timeout} is not a time to wait",
                 hint="give seconds, 0 or more; `float('inf')` waits for ever",
             )
-        self._url = os.fspath(url)
-        self._storage_options = dict(storage_options or {})
+        self._url, self._storage_options = locate(url, storage_options)
         self._pruner = None if keep is None else Pruner(keep)
         self._world = world
         self._group = process_group

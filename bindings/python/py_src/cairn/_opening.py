@@ -10,6 +10,7 @@ from . import _cairn
 from ._checkpoint import Checkpoint, Loaded
 from ._checkpointer import Checkpointer
 from ._keys import key_text
+from ._place import Place, locate
 from ._strict import Strict
 from ._world import World
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def open(
-    url: str | os.PathLike[str],
+    url: Place,
     step: int | None = None,
     *,
     world: World | None = None,
@@ -29,19 +30,19 @@ def open(
 
     Reads names, shapes and where the bytes lie; tensor data is read when a tensor is indexed. Pickles are understood, never
     executed. With ``require_key``, a public key or its file, nothing is opened but steps that it signed.
-    ``storage_options`` are settings of the object store: see :class:`cairn.Checkpointer`.
+    ``url`` and ``storage_options`` are those of :class:`cairn.Checkpointer`.
     """
-    text = os.fspath(url)
+    text, settings = locate(url, storage_options)
     key = None if require_key is None else key_text(require_key)
-    source = None if step is not None else _cairn.open_place(text, key, storage_options)
+    source = None if step is not None else _cairn.open_place(text, key, settings)
     if source is None:
-        run = Checkpointer(text, world=world, require_key=key, storage_options=storage_options)
+        run = Checkpointer(text, world=world, require_key=key, storage_options=settings)
         return run.open("latest" if step is None else step)
     return Checkpoint(source, world)
 
 
 def load(
-    url: str | os.PathLike[str],
+    url: Place,
     into: Any,
     *,
     strict: Strict = True,

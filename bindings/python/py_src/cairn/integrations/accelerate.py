@@ -14,7 +14,6 @@ it in one checkpoint, save it yourself:
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType
 
 from .._checkpointer import Checkpointer
+from .._place import Place
 from .._retention import Keep
 from .._rng import Rng
 from ..errors import StateError
@@ -31,7 +31,7 @@ from ..errors import StateError
 NOTE = "cairn.json"
 
 
-def register(accelerator: Accelerator, url: str | os.PathLike[str], *, keep: Keep | None = None) -> Checkpointer:
+def register(accelerator: Accelerator, url: Place, *, keep: Keep | None = None) -> Checkpointer:
     """Makes ``accelerator`` keep the weights of its models in the run at ``url``; returns the run, to wait for saves.
 
     The step is the number the folder's name ends with, else Accelerate's own count of saves.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from .._checkpoint import Checkpoint
 from .._checkpointer import Checkpointer
 from .._retention import Keep
 from .._part import PerRank
+from .._place import Place
 from .._rng import Rng
 
 
@@ -39,8 +39,8 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         keep: which steps stay; without it, all of them.
     """
 
-    def __init__(self, url: str | os.PathLike[str], *, every: int | None = None, keep: Keep | None = None) -> None:
-        self._url = os.fspath(url)
+    def __init__(self, url: Place, *, every: int | None = None, keep: Keep | None = None) -> None:
+        self._url = url
         self._every = every
         self._keep = keep
         self._checkpointer: Checkpointer | None = None
