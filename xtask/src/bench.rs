@@ -7,6 +7,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
+use crate::tools::S3S_FS;
 use crate::workspace::{Workspace, files, output};
 use crate::{Result, package, venv};
 use machine::Machine;
@@ -17,7 +18,7 @@ use table::{Row, Table};
 const USAGE: &str = "\
 usage: cargo xtask bench [OPTIONS]
 
-  --gigabytes N     size of the state (default 3.2)
+  --gigabytes N     size of the state (default 3.2; 1 in a bucket)
   --ranks N         processes that hold it (default 4)
   --directory DIR   where checkpoints are written (default target/bench); name the disk to measure
   --machine NAME    name of the result folder (default: the processor)
@@ -25,6 +26,7 @@ usage: cargo xtask bench [OPTIONS]
   --merge           measure merging instead, against mergekit: GIGABYTES is the size of all models together
   --train           measure training instead, against PyTorch eager, and layouts beside one rank
   --python          measure the Python package instead: every script of bindings/python/bench
+  --stores          measure it on a bucket instead, against obstore and s3fs under torch DCP, on an S3 server of this machine
 ";
 
 /// Where the scripts that do the work with other tools lie.
@@ -55,11 +57,16 @@ enum Subject {
     Command(&'static str),
     /// The Python package.
     Package,
+    /// The Python package on a bucket.
+    Stores,
 }
 
 /// Where the scripts that measure the Python package lie, and the module they share.
 const PACKAGE_FOLDER: &str = "bindings/python/bench";
 const PACKAGE_HARNESS: &str = "harness.py";
+
+/// The script that measures the package on a bucket, which needs a server.
+const STORES: &str = "stores.py";
 
 /// Phases that do the same work: ours, and a peer's.
 const RIVALS: [(&str, &str, &str); 13] = [
@@ -84,7 +91,7 @@ const RIVALS: [(&str, &str, &str); 13] = [
 
 /// What to measure, and where.
 struct Options {
-    gigabytes: f64,
+    gigabytes: Option<f64>,
     ranks: usize,
     directory: PathBuf,
     machine: Option<String>,
@@ -94,7 +101,7 @@ struct Options {
 impl Options {
     fn parse(workspace: &Workspace, arguments: &[&str]) -> Result<Self> {
         let mut options = Self {
-            gigabytes: 3.2,
+            gigabytes: None,
             ranks: 4,
             directory: workspace.target.join("bench"),
             machine: None,
@@ -107,7 +114,7 @@ impl Options {
                 value.ok_or_else(|| format!("`{name}` needs a value\n\n{USAGE}"))
             };
             match name {
-                "--gigabytes" => options.gigabytes = value()?.parse()?,
+                "--gigabytes" => options.gigabytes = Some(value()?.parse()?),
                 "--ranks" => options.ranks = value()?.parse()?,
                 "--directory" => options.directory = std::path::absolute(value()?)?,
                 "--machine" => options.machine = Some(value()?.to_owned()),
@@ -115,10 +122,25 @@ impl Options {
                 "--merge" => options.subject = Subject::Command("merge.py"),
                 "--train" => options.subject = Subject::Command("train.py"),
                 "--python" => options.subject = Subject::Package,
+                "--stores" => options.subject = Subject::Stores,
                 _ => return Err(format!("cannot read `{name}`\n\n{USAGE}").into()),
             }
         }
         Ok(options)
+    }
+
+    /// What every script is called with: the folder, the size and the number of ranks.
+    fn arguments(&self) -> [String; 3] {
+        let usual = if self.subject == Subject::Stores {
+            1.0
+        } else {
+            3.2
+        };
+        [
+            self.directory.to_string_lossy().into_owned(),
+            self.gigabytes.unwrap_or(usual).to_string(),
+            self.ranks.to_string(),
+        ]
     }
 }
 
@@ -156,10 +178,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
 fn engine(workspace: &Workspace, options: &Options) -> Result<Vec<Measurement>> {
     eprintln!("── cairn");
     let mut command = workspace.cargo(&["bench", "--quiet", "--bench", "engine", "--"]);
-    command
-        .arg(&options.directory)
-        .arg(options.gigabytes.to_string())
-        .arg(options.ranks.to_string());
+    command.args(options.arguments());
     Measurement::collect(command)
 }
 
@@ -175,8 +194,13 @@ fn scripts(workspace: &Workspace, python: &Path, options: &Options) -> Result<Ve
         Subject::Package => {
             package::install(workspace, python)?;
             let package = files(&workspace.root.join(PACKAGE_FOLDER), "py")?.into_iter();
-            let measures = |path: &PathBuf| !path.ends_with(PACKAGE_HARNESS);
+            let apart = [PACKAGE_HARNESS, STORES];
+            let measures = |path: &PathBuf| !apart.iter().any(|name| path.ends_with(name));
             Ok(package.filter(measures).collect())
+        }
+        Subject::Stores => {
+            package::install(workspace, python)?;
+            Ok(vec![workspace.root.join(PACKAGE_FOLDER).join(STORES)])
         }
     }
 }
@@ -192,10 +216,11 @@ fn measure(
     let mut command = workspace.command(&python.to_string_lossy());
     command
         .arg(script)
-        .arg(&options.directory)
-        .arg(options.gigabytes.to_string())
-        .arg(options.ranks.to_string())
+        .args(options.arguments())
         .env("CAIRN_BIN", workspace.target.join("release/cairn"));
+    if options.subject == Subject::Stores {
+        command.env("S3S_FS", S3S_FS.ensure(workspace)?);
+    }
     Measurement::collect(command)
 }
 

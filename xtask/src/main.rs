@@ -14,6 +14,7 @@ mod mpi;
 mod package;
 mod steps;
 mod test;
+mod tools;
 mod venv;
 mod workspace;
 
