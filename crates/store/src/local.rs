@@ -202,6 +202,16 @@ impl Store for Local {
         Ok(())
     }
 
+    fn settle(&self, prefix: &str) -> Result<(), Error> {
+        key::check_prefix(prefix)?;
+        match folder::sync_up(&self.root, &self.root.join(prefix)) {
+            Err(error) if !listing::is_absent(&error) => {
+                Err(Error::from_io(prefix, "sync the folder", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn sweep(&self, prefix: &str) -> Result<u64, Error> {
         key::check_prefix(prefix)?;
         listing::sweep(&self.root, prefix)

@@ -135,6 +135,19 @@ pub trait Store: Send + Sync + Debug {
     /// Fails if the object is, or may still be, there.
     fn delete(&self, key: &str) -> Result<(), Error>;
 
+    /// Makes durable what is visible in the folder `prefix`, whoever published it.
+    ///
+    /// A file system shows a file before its name is durable, while its writer still waits for that. Who publishes
+    /// something that counts on objects of others calls this first. Where all that is visible is durable, there is
+    /// nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it may not be durable.
+    fn settle(&self, prefix: &str) -> Result<(), Error> {
+        key::check_prefix(prefix)
+    }
+
     /// Removes what writers that died left under the folder `prefix`, and returns how many pieces.
     ///
     /// Such leftovers are in no listing but take space. Only those that no living writer can own are
@@ -315,6 +328,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn delete(&self, key: &str) -> Result<(), Error> {
         (**self).delete(key)
+    }
+
+    fn settle(&self, prefix: &str) -> Result<(), Error> {
+        (**self).settle(prefix)
     }
 
     fn sweep(&self, prefix: &str) -> Result<u64, Error> {

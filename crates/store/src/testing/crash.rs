@@ -287,6 +287,11 @@ impl<S: Store + 'static> Store for CrashStore<S> {
         shared.run(|| {}, || shared.inner.delete(key))
     }
 
+    fn settle(&self, prefix: &str) -> Result<(), Error> {
+        let _alive = self.shared.alive()?;
+        self.shared.inner.settle(prefix)
+    }
+
     fn sweep(&self, prefix: &str) -> Result<u64, Error> {
         let shared = &self.shared;
         shared.run(|| {}, || shared.inner.sweep(prefix))

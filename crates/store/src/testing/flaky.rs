@@ -128,6 +128,10 @@ impl<S: Store> Store for FlakyStore<S> {
         self.rules.run(Operation::Delete, key, 0, delete)
     }
 
+    fn settle(&self, prefix: &str) -> Result<(), Error> {
+        self.inner.settle(prefix)
+    }
+
     fn sweep(&self, prefix: &str) -> Result<u64, Error> {
         let sweep = |_: &[Fault]| self.inner.sweep(prefix);
         self.rules.run(Operation::Sweep, prefix, 0, sweep)

@@ -31,6 +31,7 @@ fn an_empty_store_lists_nothing(store: &dyn Store) {
         assert!(keys(store, prefix).is_empty());
         assert!(folders(store, prefix).is_empty());
         assert_eq!(store.sweep(prefix).expect("sweep"), 0);
+        store.settle(prefix).expect("nothing has to be durable");
     }
 }
 

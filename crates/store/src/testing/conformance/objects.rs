@@ -198,6 +198,7 @@ fn invalid_keys_are_refused_by_every_call(store: &dyn Store) {
         assert!(store.list(key).is_err_and(refused), "{key:?}");
         assert!(store.list_folders(key).is_err_and(refused), "{key:?}");
         assert!(store.sweep(key).is_err_and(refused), "{key:?}");
+        assert!(store.settle(key).is_err_and(refused), "{key:?}");
     }
     assert!(store.put("", b"", PutMode::Create).is_err_and(refused));
     assert!(keys(store, "").is_empty());
