@@ -291,6 +291,7 @@ impl Checkpointer {
             history: self.history.clone(),
             commit_timeout: self.options.commit_timeout,
             takeover: self.options.takeover,
+            clock: self.options.clock.clone(),
             started,
         };
         let means = Means {

@@ -1,6 +1,46 @@
-//! Times as text.
+//! What tells the time, and times as text.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What tells the time and lets it pass: the machine, or a simulation of many machines.
+///
+/// Everything that decides by time asks it: deadlines of commits, and when a part was made.
+pub trait Clock: Debug + Send + Sync {
+    /// The time since a moment that stays the same. Never goes back.
+    fn elapsed(&self) -> Duration;
+
+    /// The time of day. Machines may disagree about it, and it may jump.
+    fn now(&self) -> SystemTime;
+
+    /// Waits.
+    fn sleep(&self, duration: Duration);
+}
+
+/// The clock of this machine.
+#[derive(Debug)]
+pub(crate) struct MachineClock(Instant);
+
+impl MachineClock {
+    pub(crate) fn shared() -> Arc<dyn Clock> {
+        Arc::new(Self(Instant::now()))
+    }
+}
+
+impl Clock for MachineClock {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+}
 
 /// `2026-11-15T09:12:07Z`.
 pub fn rfc3339(time: SystemTime) -> String {

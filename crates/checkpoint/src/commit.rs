@@ -5,14 +5,15 @@
 //! cannot tell who was first, writer 0 alone commits.
 
 use crate::Error;
+use crate::clock::Clock;
 use crate::error::StoreContext;
 use crate::hf_index;
 use crate::manifest::Manifest;
-use crate::names::{AttemptKeys, commit_key};
+use crate::names::{AttemptKeys, commit_key, deleted_key};
 use crate::part::{ReadPart, read_head};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a writer that waits for others rests between two looks, at first and after a while.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
@@ -35,6 +36,16 @@ pub(crate) struct Attempt {
     pub(crate) name: String,
     pub(crate) world: usize,
     pub(crate) if_committed: IfCommitted,
+}
+
+/// How long a writer waits for the others, and by which clock.
+#[derive(Debug)]
+pub(crate) struct Patience<'a> {
+    pub(crate) clock: &'a dyn Clock,
+    /// Until it gives up.
+    pub(crate) timeout: Duration,
+    /// Until it commits in the place of writer 0.
+    pub(crate) takeover: Duration,
 }
 
 /// What the first writer that gave up leaves for the others.
@@ -65,22 +76,26 @@ impl Attempt {
 
     /// Waits until this attempt is committed, committing it when it is complete.
     ///
-    /// Writer 0 looks for parts all the time; the others trust it for `takeover` and then do it themselves, if the store lets one win.
+    /// Writer 0 looks for parts all the time; the others trust it for a while and then do it themselves, if the store lets one win.
     pub(crate) fn wait(
         &self,
         store: &dyn Store,
         writer: usize,
-        timeout: Duration,
-        takeover: Duration,
+        patience: &Patience,
     ) -> Result<(), Error> {
-        let start = Instant::now();
+        let Patience {
+            clock,
+            timeout,
+            takeover,
+        } = *patience;
+        let start = clock.elapsed();
         let mut pause = Duration::from_millis(1);
         loop {
             if self.is_committed(store)? {
                 return Ok(());
             }
             self.check_failure(store)?;
-            let waited = start.elapsed();
+            let waited = clock.elapsed().saturating_sub(start);
             if writer == 0 || waited >= takeover || waited >= timeout {
                 let mut missing = self.missing_writers(store)?;
                 if missing.is_empty() {
@@ -99,7 +114,7 @@ impl Attempt {
                     });
                 }
             }
-            std::thread::sleep(pause);
+            clock.sleep(pause);
             // Whoever waits long looks less often: on an object store every look is a request.
             pause = (pause * 2).min((waited / 20).clamp(SHORT_PAUSE, LONG_PAUSE));
         }
@@ -122,6 +137,10 @@ impl Attempt {
             .collect();
         let manifest = Manifest::join(parts?)?;
         hf_index::publish(store, &keys, &manifest.layout)?;
+        // A part is seen before its name is durable; from here on it must not be lost.
+        store
+            .settle(&keys.folder)
+            .doing(|| format!("make the parts in `{}` durable", keys.folder))?;
         let mode = match self.if_committed {
             IfCommitted::Refuse => PutMode::Create,
             IfCommitted::Replace => PutMode::Replace,
@@ -133,7 +152,47 @@ impl Attempt {
                 true => Ok(()),
                 false => Err(self.taken(store)),
             },
-            result => result.doing(|| format!("commit step {}", self.step)),
+            result => {
+                result.doing(|| format!("commit step {}", self.step))?;
+                self.check_kept(store)
+            }
+        }
+    }
+
+    /// Takes `COMMIT` back if the files went while it was put.
+    ///
+    /// Whoever stands still long enough in that moment may wake up when others have committed the step and deleted it, or have taken the
+    /// attempt for abandoned. A pruning marks what it deletes first and takes the mark away last, so one of the two signs is there.
+    fn check_kept(&self, store: &dyn Store) -> Result<(), Error> {
+        let mut gone = self.is_being_deleted(store)?;
+        for writer in self.missing_writers(store)? {
+            // Listings may lag behind.
+            let key = self.keys().part(writer);
+            let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
+            gone |= head.is_none();
+        }
+        if !gone {
+            return Ok(());
+        }
+        let key = commit_key(self.step);
+        if self.is_committed(store)? {
+            store.delete(&key).doing(|| format!("take back `{key}`"))?;
+        }
+        Err(Error::Incomplete {
+            step: self.step,
+            reason: format!("attempt `{}` was deleted while it was committed", self.name),
+        })
+    }
+
+    /// Whether a pruning is about to delete this attempt.
+    fn is_being_deleted(&self, store: &dyn Store) -> Result<bool, Error> {
+        let key = deleted_key(self.step);
+        match store.get(&key) {
+            Err(cairn_store::Error::NotFound { .. }) => Ok(false),
+            result => {
+                let bytes = result.doing(|| format!("read `{key}`"))?;
+                Ok(Manifest::decode(&key, &bytes)?.attempt == self.name)
+            }
         }
     }
 

@@ -92,7 +92,7 @@ pub use bytes::{Bytes, Promise, Stored, Watch};
 pub use capture::Fenced;
 pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};
-pub use clock::{duration_text, parse_age, rfc3339};
+pub use clock::{Clock, duration_text, parse_age, rfc3339};
 pub use commit::IfCommitted;
 pub use computed::{Computed, Formula, SharedSource, read_elements};
 pub use derived::{Claim, DERIVED_DTYPES, DERIVED_FROM, Derived, hold};

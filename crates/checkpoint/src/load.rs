@@ -14,12 +14,12 @@ use crate::peers::Peers;
 use crate::plan::{FilePlan, LoadCost, LoadPlan};
 use crate::problems::{KeyProblems, Strictness};
 use crate::source::Source;
+use crate::sync::thread;
 use crate::target::{Target, Wanted};
 use cairn_store::AlignedBuffer;
 use fill::{Filling, View};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// The most memory a load takes beside its targets: read buffers of all threads.

@@ -1,5 +1,6 @@
 //! What can be chosen for all saves of a run.
 
+use crate::clock::{Clock, MachineClock};
 use crate::pace::Pace;
 use crate::signing::PublicKey;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct Options {
     pub pace: Option<Arc<Pace>>,
     /// Only steps that this key signed are opened.
     pub require_key: Option<PublicKey>,
+    /// What tells the time.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// What happens to a save when the one before is still being written.
@@ -54,6 +57,7 @@ impl Default for Options {
             read_twice: false,
             pace: None,
             require_key: None,
+            clock: MachineClock::shared(),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::names::{commit_key, parse_step_folder};
 use crate::signing::PublicKey;
 use crate::verify::check_structure;
 use cairn_store::Store;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The steps that have a folder, committed or not, ascending.
@@ -74,13 +75,23 @@ pub(crate) fn latest(store: &Arc<dyn Store>, key: Option<&PublicKey>) -> Result<
 }
 
 /// Tries `use_it` on the newest whole step, then on older ones for as long as damage is found.
+///
+/// Steps come and go meanwhile: the run is listed again for each try, so that one that is deleted as it is read, because there are newer
+/// ones, leads to these.
 pub(crate) fn walk_back<T>(
     store: &Arc<dyn Store>,
     key: Option<&PublicKey>,
     mut use_it: impl FnMut(&Checkpoint) -> Result<T, Error>,
 ) -> Result<(Latest, T), Error> {
-    let mut skipped = Vec::new();
-    for step in committed_steps(store.as_ref())?.into_iter().rev() {
+    let mut skipped: BTreeMap<u64, String> = BTreeMap::new();
+    loop {
+        let mut steps = committed_steps(store.as_ref())?.into_iter().rev();
+        let Some(step) = steps.find(|step| !skipped.contains_key(step)) else {
+            return Err(Error::NothingUsable {
+                url: store.url(),
+                skipped: in_order(skipped),
+            });
+        };
         let tried = open_trusted(store, step, key).and_then(|checkpoint| {
             check_structure(&checkpoint)?;
             let used = use_it(&checkpoint)?;
@@ -90,7 +101,7 @@ pub(crate) fn walk_back<T>(
             Ok((checkpoint, used)) => {
                 let latest = Latest {
                     checkpoint,
-                    skipped,
+                    skipped: in_order(skipped),
                 };
                 return Ok((latest, used));
             }
@@ -101,13 +112,79 @@ pub(crate) fn walk_back<T>(
             {
                 let reason = chain(&error);
                 tracing::warn!(step, reason, "passing over a step that cannot be used");
-                skipped.push(Skipped { step, reason });
+                skipped.insert(step, reason);
             }
             Err(error) => return Err(error),
         }
     }
-    Err(Error::NothingUsable {
-        url: store.url(),
-        skipped,
-    })
+}
+
+/// The newest first.
+fn in_order(skipped: BTreeMap<u64, String>) -> Vec<Skipped> {
+    let skipped = skipped.into_iter().rev();
+    skipped
+        .map(|(step, reason)| Skipped { step, reason })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Steps that come and go while a reader walks back.
+
+    use super::*;
+    use crate::{Checkpointer, SaveOptions, State, World, step_folder};
+    use cairn_sharding::{Mesh, TensorSpec};
+
+    fn save(store: &Arc<dyn Store>, step: u64) {
+        let run = Checkpointer::new(store.clone(), World::single());
+        let spec = TensorSpec::parse(&Mesh::single(), "u8[1]").unwrap();
+        let mut state = State::new(0);
+        state.tensor("weights", &spec, &[7]).unwrap();
+        let saving = run.save(step, &state, &SaveOptions::default()).unwrap();
+        saving.wait().unwrap();
+    }
+
+    fn delete(store: &Arc<dyn Store>, step: u64) {
+        for meta in store.list(&step_folder(step)).unwrap() {
+            store.delete(&meta.key).unwrap();
+        }
+    }
+
+    fn memory() -> Arc<dyn Store> {
+        Arc::new(cairn_store::Memory::new())
+    }
+
+    #[test]
+    fn a_step_that_goes_as_it_is_read_leads_to_the_newer_one_that_it_went_for() {
+        let store = memory();
+        save(&store, 1);
+        let (latest, step) = walk_back(&store, None, |checkpoint| match checkpoint.step() {
+            1 => {
+                save(&store, 2);
+                delete(&store, 1);
+                checkpoint.rank_values(0).map(|_| 1)
+            }
+            step => Ok(step),
+        })
+        .unwrap();
+        assert_eq!((latest.checkpoint.step(), step), (2, 2));
+        assert_eq!(latest.skipped[0].step, 1);
+    }
+
+    #[test]
+    fn damaged_steps_are_each_tried_once_and_told_newest_first() {
+        let store = memory();
+        (1..=3).for_each(|step| save(&store, step));
+        let mut tried = Vec::new();
+        let nothing = walk_back(&store, None, |checkpoint| {
+            tried.push(checkpoint.step());
+            Err::<(), _>(Error::damaged("it", "is spoilt"))
+        });
+        let Err(Error::NothingUsable { skipped, .. }) = nothing else {
+            panic!("everything is damaged");
+        };
+        assert_eq!(tried, [3, 2, 1]);
+        let told: Vec<u64> = skipped.iter().map(|skipped| skipped.step).collect();
+        assert_eq!(told, tried);
+    }
 }

@@ -4,8 +4,8 @@ use crate::Error;
 use crate::assign::{Assignment, WriterItems};
 use crate::capture::{Copies, Flow, Gate, Means, Picture};
 use crate::checksum::sha256_hex;
-use crate::clock::rfc3339;
-use crate::commit::{Attempt, IfCommitted};
+use crate::clock::{Clock, rfc3339};
+use crate::commit::{Attempt, IfCommitted, Patience};
 use crate::error::StoreContext;
 use crate::image::{Image, entries};
 use crate::layout::Layout;
@@ -21,7 +21,7 @@ use crate::writer::{Output, Sink};
 use cairn_store::{PutMode, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What can be chosen for one save.
 #[derive(Debug, Clone, Default)]
@@ -135,6 +135,7 @@ pub(crate) struct Job {
     pub(crate) history: Arc<History>,
     pub(crate) commit_timeout: Duration,
     pub(crate) takeover: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
 }
 
@@ -168,12 +169,13 @@ impl Job {
         let (bytes, crcs) = result?;
         let durable = self.started.elapsed();
         let committing = self.recorder.span(Lane::Commit);
-        self.attempt.wait(
-            self.store.as_ref(),
-            self.world.rank(),
-            self.commit_timeout,
-            self.takeover,
-        )?;
+        let patience = Patience {
+            clock: self.clock.as_ref(),
+            timeout: self.commit_timeout,
+            takeover: self.takeover,
+        };
+        self.attempt
+            .wait(self.store.as_ref(), self.world.rank(), &patience)?;
         drop(committing);
         let report = SaveReport {
             step: self.attempt.step,
@@ -236,7 +238,7 @@ impl Job {
             attempt: self.attempt.name.clone(),
             writer: self.world.rank(),
             world: self.world.size(),
-            created: rfc3339(SystemTime::now()),
+            created: rfc3339(self.clock.now()),
             layout_hash: self.plan.writer.hash,
             layout: self.plan.writer.layout.contributed_by(self.world.rank()),
             file,
