@@ -39,6 +39,7 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
             "cairn-device",
         ]),
     ),
+    ("cairn-faults", Through(&["cairn-checkpoint"])),
     (
         "cairn-merge",
         Through(&["cairn-checkpoint", "cairn-random"]),

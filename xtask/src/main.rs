@@ -9,6 +9,7 @@
 
 mod bench;
 mod check;
+mod faults;
 mod fuzz;
 mod mpi;
 mod package;
@@ -32,6 +33,7 @@ usage: cargo xtask <command>
   check [--install]   format, lints, docs, architecture, dependencies, spelling
   test [NAME]         every Rust and Python test, or those whose name contains NAME
   bench [OPTIONS]     measure, print a table, keep it under benches/runs/ (see `bench --help`)
+  faults [OPTIONS]    simulated worlds in which saves meet faults: --seeds N, --from SEED, --result FILE, --replay SEED
   fuzz [SECONDS]      every fuzz target for SECONDS each (default 30)
   venv                the Python environment of the tests, in target/venv, with the package installed
   wheel               the Python package as one file, in target/wheels
@@ -64,6 +66,7 @@ fn run(arguments: &[&str]) -> Result {
         ["test"] => test::run(&workspace, None),
         ["test", name] => test::run(&workspace, Some(name)),
         ["bench", options @ ..] => bench::run(&workspace, options),
+        ["faults", options @ ..] => faults::run(&workspace, options),
         ["fuzz"] => fuzz::run(&workspace, fuzz::DEFAULT_SECONDS),
         ["fuzz", seconds] => fuzz::run(&workspace, seconds.parse()?),
         ["venv"] => {

@@ -18,7 +18,7 @@ pub(crate) fn run(workspace: &Workspace, name: Option<&str>) -> Result {
     let python = venv::ensure(workspace)?;
     let mut steps = Steps::default();
     rust(workspace, &python, name, &mut steps);
-    interleavings(workspace, name, &mut steps);
+    simulations(workspace, name, &mut steps);
     mpi::test(workspace, name, &mut steps);
     // A filter with `::` is a Rust path: no Python test is called that.
     if !name.is_some_and(|name| name.contains("::")) {
@@ -46,13 +46,15 @@ fn rust(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut St
     }
 }
 
-/// The threads of saves in many orders. In this build all of them are the scheduler's, so no other test can use it.
-fn interleavings(workspace: &Workspace, name: Option<&str>, steps: &mut Steps) {
-    let package = ["test", "--package", "cairn-checkpoint"];
-    let test = ["--features", "shuttle,testing", "--test", "interleavings"];
-    let mut command = workspace.cargo(&package);
-    command.args(test).args(name);
-    steps.run("interleavings", command);
+/// The threads of saves in many orders, and among many faults. In this build all threads are the scheduler's, so no other test can use it.
+fn simulations(workspace: &Workspace, name: Option<&str>, steps: &mut Steps) {
+    let features = "cairn-checkpoint/shuttle,cairn-checkpoint/testing,cairn-faults/simulate";
+    let mut command = workspace.cargo(&["test", "--features", features]);
+    command
+        .args(["--package", "cairn-checkpoint", "--test", "interleavings"])
+        .args(["--package", "cairn-faults", "--test", "faults"])
+        .args(name);
+    steps.run("interleavings and faults", command);
 }
 
 /// The Python tests, driving the `cairn` binary built like the Rust tests, and the package installed as users have it.

@@ -1,0 +1,109 @@
+//! Who lives in a world: launches of ranks that save, readers and pruners.
+//!
+//! Whoever else works on runs is added here: something with a process of its own, which uses the real code over the
+//! simulated store and tells the ledger what it was promised.
+
+mod launch;
+mod pruner;
+mod reader;
+
+use crate::disk::ProcessId;
+use crate::scheduler::{SimulatedClock, sleep};
+use crate::store::SimulatedStore;
+use crate::world::World;
+use cairn_checkpoint::Clock;
+use cairn_store::Store;
+use shuttle::thread;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use pruner::ABANDONED_AFTER;
+pub(crate) use reader::read_newest;
+
+/// Somebody who lives in a world, on a thread of their own.
+pub(crate) trait Actor: Send {
+    /// Does what they do, to the end.
+    fn live(&self, world: &Arc<World>);
+}
+
+/// A process of a world.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    pub(crate) world: Arc<World>,
+    pub(crate) id: ProcessId,
+}
+
+impl Process {
+    /// Starts a process that faults can strike.
+    pub(crate) fn start(world: &Arc<World>, name: String) -> Self {
+        let id = world.start(name, false);
+        Self {
+            world: world.clone(),
+            id,
+        }
+    }
+
+    /// A process that no fault strikes.
+    pub(crate) fn immune(world: &Arc<World>, name: &str) -> Self {
+        let id = world.start(name.to_string(), true);
+        Self {
+            world: world.clone(),
+            id,
+        }
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        Arc::new(SimulatedStore {
+            world: self.world.clone(),
+            process: self.id,
+        })
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(SimulatedClock {
+            world: self.world.clone(),
+            process: self.id,
+        })
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.world.lock().processes[self.id].is_alive
+    }
+
+    /// Whether nothing has gone wrong for it.
+    pub(crate) fn is_unharmed(&self) -> bool {
+        let state = self.world.lock();
+        let process = &state.processes[self.id];
+        process.is_alive && process.faults == 0
+    }
+
+    pub(crate) fn note(&self, text: &str) {
+        self.world.note(self.id, text);
+    }
+}
+
+/// Lets everybody live, and waits until all of them are done.
+pub(crate) fn live(world: &Arc<World>) {
+    let actors: Vec<Box<dyn Actor>> = launch::all(&world.case.scenario)
+        .into_iter()
+        .chain(reader::all(&world.case.scenario))
+        .chain(pruner::all(&world.case.scenario))
+        .collect();
+    let threads: Vec<_> = actors
+        .into_iter()
+        .map(|actor| {
+            let world = world.clone();
+            thread::spawn(move || actor.live(&world))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("actors do not panic");
+    }
+}
+
+/// Comes at some time in the first seconds.
+fn come_late(world: &World, most: Duration) {
+    let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
+    let wait = world.lock().random.below(micros);
+    sleep(world, Duration::from_micros(wait));
+}

@@ -1,0 +1,199 @@
+//! Launches: ranks that go on from the newest step and save the next ones.
+
+use super::{Actor, Process, come_late, read_newest};
+use crate::content::{self, Memory};
+use crate::ledger::{Promise, Told};
+use crate::scenario::Scenario;
+use crate::world::World;
+use cairn_checkpoint::{
+    Checkpointer, Error, IfCommitted, Options, Overlap, SaveOptions, Saving, World as Ranks,
+};
+use shuttle::thread;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a rank waits for the others.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long ranks leave the commit to rank 0.
+const TAKEOVER: Duration = Duration::from_millis(500);
+/// When a launch that does not wait for the one before begins, at the latest.
+const LATEST: Duration = Duration::from_millis(500);
+/// How often a launch tries to find where to go on.
+const TRIES: usize = 3;
+
+/// Launches that follow each other.
+struct Launches(Vec<Launch>);
+
+#[derive(Debug, Clone, Copy)]
+struct Launch {
+    number: usize,
+    ranks: usize,
+}
+
+/// The launches of a scenario: one actor if they follow each other, else one for each.
+pub(super) fn all(scenario: &Scenario) -> Vec<Box<dyn Actor>> {
+    let launches = scenario.launches.iter().enumerate();
+    let launches = launches.map(|(number, ranks)| Launch {
+        number,
+        ranks: *ranks,
+    });
+    let launches: Vec<Launch> = launches.collect();
+    match scenario.overlapping {
+        true => launches
+            .into_iter()
+            .map(|launch| Box::new(Launches(vec![launch])) as Box<dyn Actor>)
+            .collect(),
+        false => vec![Box::new(Launches(launches))],
+    }
+}
+
+impl Actor for Launches {
+    fn live(&self, world: &Arc<World>) {
+        for launch in &self.0 {
+            come_late(world, LATEST);
+            launch.run(world);
+        }
+    }
+}
+
+impl Launch {
+    fn run(self, world: &Arc<World>) {
+        let Some(first) = self.first_step(world) else {
+            return;
+        };
+        let threads: Vec<_> = (0..self.ranks)
+            .map(|rank| {
+                let process = Process::start(world, format!("L{}r{rank}", self.number));
+                thread::spawn(move || Rank::new(self, rank, process).save_all(first))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("ranks do not panic");
+        }
+    }
+
+    /// The step after the newest; `None` if it cannot be found out.
+    fn first_step(self, world: &Arc<World>) -> Option<u64> {
+        let mut tries = (0..TRIES).map(|_| {
+            let process = Process::start(world, format!("L{}", self.number));
+            read_newest(&process)
+        });
+        let newest = tries.find_map(Result::ok)?;
+        Some(newest.unwrap_or(0) + 1)
+    }
+}
+
+/// One rank of a launch.
+struct Rank {
+    launch: Launch,
+    rank: usize,
+    process: Process,
+    run: Checkpointer,
+    save: SaveOptions,
+}
+
+impl Rank {
+    fn new(launch: Launch, rank: usize, process: Process) -> Self {
+        let scenario = &process.world.case.scenario;
+        let session = format!("launch-{}", launch.number);
+        let ranks = Ranks::new(rank, launch.ranks, session).expect("a rank of its launch");
+        let options = Options {
+            commit_timeout: COMMIT_TIMEOUT,
+            takeover: TAKEOVER,
+            capture_threads: 1,
+            overlap: match scenario.queued {
+                true => Overlap::Queue(1),
+                false => Overlap::Wait,
+            },
+            clock: process.clock(),
+            ..Options::default()
+        };
+        let if_committed = match scenario.replace {
+            true => IfCommitted::Replace,
+            false => IfCommitted::Refuse,
+        };
+        Self {
+            launch,
+            rank,
+            run: Checkpointer::with_options(process.store(), ranks, options),
+            process,
+            save: SaveOptions {
+                if_committed,
+                ..SaveOptions::default()
+            },
+        }
+    }
+
+    fn save_all(&self, first: u64) {
+        let scenario = &self.process.world.case.scenario;
+        let mut queued: Option<Saving> = None;
+        for step in first..first + scenario.steps {
+            let content = content::number(self.launch.number, step);
+            let memory = Memory::new(content, self.rank, self.launch.ranks);
+            self.process.note(&format!("saves step {step}"));
+            let started = self.run.save(step, &memory.state(), &self.save);
+            let fine = match started {
+                Ok(saving) if scenario.queued => match queued.replace(saving) {
+                    Some(before) => self.wait(&before),
+                    None => true,
+                },
+                Ok(saving) => self.wait(&saving),
+                Err(error) => {
+                    self.tell(step, &error);
+                    false
+                }
+            };
+            if !self.process.is_alive() || (!fine && !scenario.stubborn) {
+                break;
+            }
+        }
+        if let Some(last) = queued {
+            self.wait(&last);
+        }
+    }
+
+    /// Waits for a save and writes down what it was told; says whether that was good.
+    fn wait(&self, saving: &Saving) -> bool {
+        let outcome = saving.wait();
+        let (step, world) = (saving.step(), &self.process.world);
+        match &outcome {
+            Ok(report) if self.process.is_alive() => {
+                self.process
+                    .note(&format!("is told that step {step} is safe"));
+                let who = world.lock().processes[self.process.id].name.clone();
+                world.lock().ledger.promises.push(Promise {
+                    who,
+                    step,
+                    attempt: report.attempt.clone(),
+                    content: content::number(self.launch.number, step),
+                });
+            }
+            Ok(_) => {}
+            Err(error) => self.tell(step, error),
+        }
+        outcome.is_ok()
+    }
+
+    fn tell(&self, step: u64, error: &Error) {
+        if !self.process.is_alive() {
+            return;
+        }
+        self.process
+            .note(&format!("is told that step {step} is not safe: {error}"));
+        let mut state = self.process.world.lock();
+        let told = Told {
+            process: self.process.id,
+            launch: self.launch.number,
+            rank: self.rank,
+            step,
+            at: state.now,
+            reason: error.to_string(),
+            is_taken: matches!(error, Error::StepTaken { .. }),
+            missing: match error {
+                Error::WritersMissing { missing, .. } => missing.clone(),
+                _ => Vec::new(),
+            },
+        };
+        state.ledger.failures.push(told);
+    }
+}

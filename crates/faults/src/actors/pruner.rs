@@ -1,0 +1,81 @@
+//! Somebody who deletes old steps and rubbish.
+
+use super::{Actor, Process, come_late};
+use crate::defect::Defect;
+use crate::scenario::Scenario;
+use crate::world::{State, World};
+use cairn_checkpoint::retention::{self, Keep};
+use cairn_checkpoint::{Error, all_steps, step_folder};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Attempts that nobody touched for so long are rubbish.
+pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+
+/// When prunings happen, at the latest; some wait until hanging ranks are taken for dead.
+const LATEST: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(5000)];
+
+struct Pruner(u64);
+
+/// The pruners of a scenario.
+pub(super) fn all(scenario: &Scenario) -> Vec<Box<dyn Actor>> {
+    (0..scenario.prunings)
+        .map(|number| Box::new(Pruner(number)) as Box<dyn Actor>)
+        .collect()
+}
+
+impl Actor for Pruner {
+    fn live(&self, world: &Arc<World>) {
+        let latest = world.lock().random.pick(&LATEST);
+        come_late(world, latest);
+        let process = Process::start(world, format!("pruner{}", self.0));
+        if let Err(error) = prune(&process) {
+            process.note(&format!("cannot prune: {error}"));
+        }
+    }
+}
+
+fn prune(process: &Process) -> Result<(), Error> {
+    let world = &process.world;
+    let keep_last = world.case.scenario.keep_last;
+    let store = process.store();
+    let delete = |folder: String| -> Result<(), Error> {
+        let mut found = store.list(&folder).unwrap_or_default();
+        found.sort_by(|a, b| b.key.cmp(&a.key));
+        for meta in found {
+            let _ = store.delete(&meta.key);
+        }
+        Ok(())
+    };
+    if world.defect == Some(Defect::PruneByNumber) {
+        let mut steps = all_steps(store.as_ref())?;
+        steps.truncate(steps.len().saturating_sub(keep_last));
+        remove(world, &steps);
+        return steps
+            .into_iter()
+            .try_for_each(|step| delete(step_folder(step)));
+    }
+    let keep = Keep {
+        last: keep_last,
+        ..Keep::default()
+    };
+    let now = process.clock().now();
+    let plan = retention::plan(&store, &keep, Some(ABANDONED_AFTER), now)?;
+    if process.is_alive() {
+        let steps: Vec<u64> = plan.remove.keys().copied().collect();
+        process.note(&format!("prunes steps {steps:?} and {:?}", plan.leftovers));
+        remove(world, &steps);
+    }
+    if world.defect == Some(Defect::PrunePartsFirst) {
+        let folders = plan.remove.keys().map(|step| step_folder(*step));
+        return folders.into_iter().try_for_each(delete);
+    }
+    retention::prune(store.as_ref(), &plan).map(drop)
+}
+
+/// Writes down what is about to be removed.
+fn remove(world: &World, steps: &[u64]) {
+    let State { ledger, disk, .. } = &mut *world.lock();
+    let is_committed = |step| disk.exists(&format!("{}/COMMIT", step_folder(step)));
+    ledger.remove(steps, is_committed);
+}

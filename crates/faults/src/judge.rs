@@ -1,0 +1,250 @@
+//! The rules, checked when everybody is done: every promise is kept, every failure was told, nothing is left over.
+
+use crate::actors::{ABANDONED_AFTER, Process, read_newest};
+use crate::content::{Loaded, load_options};
+use crate::disk::Loss;
+use crate::fault::Kind;
+use crate::ledger::Rule;
+use crate::scenario::Keeping;
+use crate::scheduler::time_of_day;
+use crate::world::World;
+use cairn_checkpoint::retention::{self, Keep, PrunePlan};
+use cairn_checkpoint::{Checkpoint, Checkpointer, Error, World as Ranks, step_folder, verify};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a rank that failed may need to tell the others.
+const GRACE: Duration = Duration::from_secs(1);
+/// When the last pruning happens: everything is old then.
+const LONG_AFTER: Duration = Duration::from_secs(100 * 86_400);
+/// How often it is done.
+const PRUNINGS: usize = 2;
+
+/// Checks every rule.
+pub(crate) fn judge(world: &Arc<World>) {
+    let judge = Judge {
+        process: Process::immune(world, "judge"),
+    };
+    judge.end_all();
+    judge.failures_were_told();
+    judge.nothing_failed_for_nothing();
+    judge.promises_are_kept();
+    // Of a world whose listings lag behind, this one sees everything.
+    if let Err(error) = read_newest(&judge.process) {
+        judge.violate(format!("the newest step cannot be loaded: {error}"));
+    }
+    judge.newest_is_not_older_than_promised();
+    judge.nothing_is_left_over();
+}
+
+struct Judge {
+    process: Process,
+}
+
+impl Judge {
+    fn world(&self) -> &World {
+        &self.process.world
+    }
+
+    fn check(&self, rule: Rule) {
+        self.world().lock().ledger.check(rule);
+    }
+
+    fn violate(&self, text: String) {
+        self.process.note(&format!("✗ {text}"));
+        self.world().lock().ledger.violate(text);
+    }
+
+    /// The power goes once more, when everybody is done.
+    fn end_all(&self) {
+        let mut state = self.world().lock();
+        let loss = state.random.pick(&[Loss::All, Loss::Bytes, Loss::Some]);
+        let kind = Kind::PowerLoss { loss };
+        state.note(self.process.id, &format!("at the end: {kind}"));
+        state.die(self.process.id, kind);
+        state.processes[self.process.id].is_alive = true;
+    }
+
+    /// Nobody waits to the end for a rank that knew that it would not come.
+    fn failures_were_told(&self) {
+        self.check(Rule::Told);
+        let mut broken = Vec::new();
+        let state = self.world().lock();
+        let failures = &state.ledger.failures;
+        for waiting in failures.iter().filter(|told| !told.missing.is_empty()) {
+            let silent = failures.iter().find(|told| {
+                let same = told.launch == waiting.launch && told.step == waiting.step;
+                same && waiting.missing.contains(&told.rank)
+                    && !told.is_taken
+                    && told.at + GRACE < waiting.at
+                    && !state.processes[told.process].is_muted
+                    && state.processes[waiting.process].faults == 0
+            });
+            if let Some(silent) = silent {
+                broken.push(format!(
+                    "rank {} waited for step {} although rank {} had failed: {}",
+                    waiting.rank, waiting.step, silent.rank, silent.reason
+                ));
+            }
+        }
+        drop(state);
+        broken.into_iter().for_each(|text| self.violate(text));
+    }
+
+    /// Where nothing went wrong, every save succeeds, or another launch has the step.
+    fn nothing_failed_for_nothing(&self) {
+        let scenario = &self.world().case.scenario;
+        let rivals = scenario.overlapping || scenario.keeping == Keeping::LaggingObjects;
+        if rivals && scenario.queued {
+            // Saves also fail for those before them, which another launch took.
+            return;
+        }
+        let mut state = self.world().lock();
+        if !state.ledger.happened.is_empty() {
+            return;
+        }
+        state.ledger.check(Rule::Reason);
+        let failures = state.ledger.failures.iter();
+        let broken: Vec<String> = failures
+            .filter(|told| !(rivals && told.is_taken))
+            .map(|told| format!("step {} failed for nothing: {}", told.step, told.reason))
+            .collect();
+        drop(state);
+        broken.into_iter().for_each(|text| self.violate(text));
+    }
+
+    /// What is committed loads, and what was promised is committed.
+    fn promises_are_kept(&self) {
+        let ranks = Ranks::new(0, 1, "judge").expect("rank 0 of 1");
+        let run = Checkpointer::new(self.process.store(), ranks);
+        let steps = match run.steps() {
+            Ok(steps) => steps,
+            Err(error) => return self.violate(format!("the run cannot be listed: {error}")),
+        };
+        for step in &steps {
+            let checked = self.check_step(*step);
+            if let Err(text) = checked
+                && !self.world().lock().ledger.is_rotted(*step)
+            {
+                self.violate(format!("step {step} is committed, but {text}"));
+            }
+        }
+        let (promises, removed) = {
+            let ledger = &self.world().lock().ledger;
+            (ledger.promises.clone(), ledger.removed.clone())
+        };
+        for promise in promises {
+            let (who, step) = (&promise.who, promise.step);
+            let is_excused = removed.contains(&step) || self.world().lock().ledger.is_rotted(step);
+            if is_excused {
+                continue;
+            }
+            self.check(Rule::Promise);
+            if !steps.contains(&step) {
+                self.violate(format!("{who} was promised step {step}, which is gone"));
+            }
+            let attempt = self.attempt(step).filter(|found| *found != promise.attempt);
+            if let Some(other) = attempt.filter(|_| !self.world().case.scenario.replace) {
+                self.violate(format!(
+                    "{who} was promised attempt {} of step {step}, but {other} is there",
+                    promise.attempt
+                ));
+            }
+        }
+    }
+
+    fn attempt(&self, step: u64) -> Option<String> {
+        let checkpoint = Checkpoint::open(self.process.store(), step).ok()?;
+        Some(checkpoint.manifest().attempt.clone())
+    }
+
+    fn check_step(&self, step: u64) -> Result<(), String> {
+        self.check(Rule::Whole);
+        let text = |error: Error| error.to_string();
+        let checkpoint = Checkpoint::open(self.process.store(), step).map_err(text)?;
+        let report = verify(&checkpoint, 1.0, &|_| {}).map_err(text)?;
+        if let Some(damage) = report.damage.first() {
+            return Err(damage.to_string());
+        }
+        let mut loaded = Loaded::new();
+        checkpoint
+            .load(loaded.targets(), &load_options())
+            .map_err(text)?;
+        match loaded.difference(&checkpoint).map_err(text)? {
+            Some(difference) => Err(difference),
+            None => Ok(()),
+        }
+    }
+
+    /// Also where the listings of others lag behind.
+    fn newest_is_not_older_than_promised(&self) {
+        let Some(promised) = self.world().lock().ledger.newest_promise() else {
+            return;
+        };
+        self.check(Rule::Newest);
+        let ranks = Ranks::new(0, 1, "judge").expect("rank 0 of 1");
+        let run = Checkpointer::new(self.process.store(), ranks);
+        let newest = run.latest().map(|latest| latest.checkpoint.step());
+        match newest {
+            Ok(step) if step >= promised => {}
+            Ok(step) => self.violate(format!(
+                "step {promised} was promised, the newest is {step}"
+            )),
+            Err(error) => self.violate(format!("step {promised} was promised, but {error}")),
+        }
+    }
+
+    /// After a last pruning there is nothing that no step needs.
+    fn nothing_is_left_over(&self) {
+        self.check(Rule::Tidy);
+        let plan = match self.prune() {
+            Ok(plan) => plan,
+            Err(error) => return self.violate(format!("the run cannot be pruned: {error}")),
+        };
+        let rotted = |step: &u64| self.world().lock().ledger.is_rotted(*step);
+        let evidence = plan.unusable.keys().copied().filter(rotted);
+        let mut allowed: BTreeSet<String> = evidence
+            .map(|step| format!("{}/", step_folder(step)))
+            .collect();
+        for step in plan.keep.keys() {
+            let folder = step_folder(*step);
+            let attempt = self.attempt(*step).unwrap_or_default();
+            allowed.insert(format!("{folder}/{attempt}/"));
+            allowed.insert(format!("{folder}/COMMIT"));
+            // Half the rename of a pruner that died, in an object store: it goes with the step.
+            if self.world().case.scenario.keeping != Keeping::Files {
+                allowed.insert(format!("{folder}/DELETED"));
+            }
+        }
+        let found = self.world().lock().disk.list("", |_| false);
+        for file in found {
+            if !allowed.iter().any(|prefix| file.path.starts_with(prefix)) {
+                self.violate(format!("`{}` is left over", file.path));
+            }
+        }
+        for step in plan.keep.keys() {
+            if let Err(text) = self.check_step(*step)
+                && !rotted(step)
+            {
+                self.violate(format!("pruning harmed step {step}: {text}"));
+            }
+        }
+    }
+
+    fn prune(&self) -> Result<PrunePlan, Error> {
+        let store = self.process.store();
+        let now = time_of_day(self.world().lock().now + LONG_AFTER);
+        let keep = Keep {
+            last: 1,
+            ..Keep::default()
+        };
+        let mut plan = PrunePlan::default();
+        // What lay beside a step that was deleted is rubbish only when it is gone.
+        for _ in 0..PRUNINGS {
+            plan = retention::plan(&store, &keep, Some(ABANDONED_AFTER), now)?;
+            retention::prune(store.as_ref(), &plan)?;
+        }
+        Ok(plan)
+    }
+}
