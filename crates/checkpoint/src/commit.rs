@@ -186,13 +186,10 @@ impl Attempt {
 
     /// Whether a pruning is about to delete this attempt.
     fn is_being_deleted(&self, store: &dyn Store) -> Result<bool, Error> {
-        let key = deleted_key(self.step);
-        match store.get(&key) {
-            Err(cairn_store::Error::NotFound { .. }) => Ok(false),
-            result => {
-                let bytes = result.doing(|| format!("read `{key}`"))?;
-                Ok(Manifest::decode(&key, &bytes)?.attempt == self.name)
-            }
+        match hidden_attempt(store, self.step) {
+            // No pruning goes by a mark that cannot be read.
+            Err(error) if error.is_damage() => Ok(false),
+            attempt => Ok(attempt?.as_ref() == Some(&self.name)),
         }
     }
 
@@ -282,12 +279,20 @@ impl Attempt {
 
 /// The attempt that a step's `COMMIT` names.
 pub(crate) fn committed_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
-    let key = commit_key(step);
-    let bytes = match store.get(&key) {
+    attempt_at(store, &commit_key(step))
+}
+
+/// The attempt that a step's `DELETED` names: it was committed, and its files are about to go.
+pub(crate) fn hidden_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
+    attempt_at(store, &deleted_key(step))
+}
+
+fn attempt_at(store: &dyn Store, key: &str) -> Result<Option<String>, Error> {
+    let bytes = match store.get(key) {
         Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
         result => result.doing(|| format!("read `{key}`"))?,
     };
-    Ok(Some(Manifest::decode(&key, &bytes)?.attempt))
+    Ok(Some(Manifest::decode(key, &bytes)?.attempt))
 }
 
 /// An error with all its causes, on one line.

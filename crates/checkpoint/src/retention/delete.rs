@@ -2,6 +2,7 @@
 
 use super::plan::PrunePlan;
 use crate::Error;
+use crate::commit::{committed_attempt, hidden_attempt};
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, commit_key, deleted_key, step_folder};
@@ -68,41 +69,29 @@ fn hide(store: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
 /// Deletes the files of a step that is hidden. A save of the same step, done or under way, has files of its own, which stay; and so do those of
 /// a step that came back, where a rename is two moves and only the first was made.
 fn erase(store: &dyn Store, step: u64) -> Result<(), Error> {
-    let key = deleted_key(step);
-    let bytes = match store.get(&key) {
-        // Somebody else did.
-        Err(cairn_store::Error::NotFound { .. }) => return Ok(()),
-        result => result.doing(|| format!("read `{key}`"))?,
+    // Else somebody else did.
+    let Some(attempt) = hidden_attempt(store, step)? else {
+        return Ok(());
     };
-    let manifest = Manifest::decode(&key, &bytes)?;
+    let key = deleted_key(step);
+    // Listed before the look for `COMMIT`: what belongs to a step that is saved anew meanwhile is not in it.
+    let folder = step_folder(step);
+    let beside = store
+        .list_files(&folder)
+        .doing(|| format!("list `{folder}`"))?;
     let committed = committed_attempt(store, step)?;
-    if committed.as_ref() == Some(&manifest.attempt) {
+    if committed.as_ref() == Some(&attempt) {
         return delete(store, &key);
     }
-    delete_folder(store, &AttemptKeys::new(step, &manifest.attempt).folder)?;
+    delete_folder(store, &AttemptKeys::new(step, &attempt).folder)?;
     if committed.is_none() {
-        let folder = step_folder(step);
-        let beside = store
-            .list_files(&folder)
-            .doing(|| format!("list `{folder}`"))?;
-        for meta in beside.iter().filter(|meta| meta.key != key) {
+        let kept = [&key, &commit_key(step)];
+        for meta in beside.iter().filter(|meta| !kept.contains(&&meta.key)) {
             delete(store, &meta.key)?;
         }
     }
     // Last, so that what is left of a step always says that it is deleted.
     delete(store, &key)
-}
-
-/// The attempt that holds the step, if readers find it.
-fn committed_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
-    let key = commit_key(step);
-    match store.get(&key) {
-        Err(cairn_store::Error::NotFound { .. }) => Ok(None),
-        result => {
-            let bytes = result.doing(|| format!("read `{key}`"))?;
-            Ok(Some(Manifest::decode(&key, &bytes)?.attempt))
-        }
-    }
 }
 
 fn delete_folder(store: &dyn Store, folder: &str) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use super::keep::Keep;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::clock::age_text;
-use crate::commit::chain;
+use crate::commit::{chain, hidden_attempt};
 use crate::error::StoreContext;
 use crate::names::{AttemptKeys, deleted_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps};
@@ -138,13 +138,18 @@ fn look_for_deleted(
         return Ok(false);
     };
     let since = now.duration_since(mark.modified).unwrap_or_default();
-    match plan.grace.checked_sub(since).filter(|left| !left.is_zero()) {
-        None => plan.purge.push(step),
-        Some(left) => {
-            let left = Duration::from_secs(left.as_secs().max(1));
-            let reason = format!("deleted; its files stay for {} yet", age_text(left));
-            plan.unusable.insert(step, reason);
+    if let Some(left) = plan.grace.checked_sub(since).filter(|left| !left.is_zero()) {
+        let left = Duration::from_secs(left.as_secs().max(1));
+        let reason = format!("deleted; its files stay for {} yet", age_text(left));
+        plan.unusable.insert(step, reason);
+        return Ok(true);
+    }
+    match hidden_attempt(store, step) {
+        // Nobody knows which files are its own.
+        Err(error) if error.is_damage() => {
+            plan.unusable.insert(step, chain(&error));
         }
+        result => plan.purge.extend(result?.map(|_| step)),
     }
     Ok(true)
 }

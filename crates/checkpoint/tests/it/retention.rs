@@ -385,3 +385,23 @@ fn a_step_that_came_back_keeps_its_files() {
     assert!(store.head(&deleted).unwrap().is_none());
     Model::on("tp=2", 1).assert_whole(&Checkpoint::open(store, 1).unwrap());
 }
+
+#[test]
+fn a_mark_of_deletion_that_is_damaged_stops_no_pruning() {
+    let store = untagged(1..=3);
+    let keep = Keep {
+        last: 1,
+        ..Keep::default()
+    };
+    let marked = format!("{}/{DELETED}", step_folder(1));
+    store.put(&marked, b"{", PutMode::Create).unwrap();
+    store
+        .delete(&format!("{}/{COMMIT}", step_folder(1)))
+        .unwrap();
+    let planned = plan_for(&store, &keep);
+    assert!(planned.unusable[&1].contains(&marked), "{planned:?}");
+    prune(store.as_ref(), &planned).unwrap();
+    assert_eq!(all_steps(store.as_ref()).unwrap(), [1, 3]);
+    // Nor a save of the step.
+    Model::on("tp=2", 1).save_ok(&store, 1);
+}
