@@ -92,7 +92,7 @@ impl Judge {
         broken.into_iter().for_each(|text| self.violate(text));
     }
 
-    /// Where nothing went wrong, every save succeeds, or another launch has the step.
+    /// Where nothing went wrong, every save succeeds, or another launch has the step, or a pruning took it before all ranks knew of it.
     fn nothing_failed_for_nothing(&self) {
         let scenario = &self.world().case.scenario;
         let rivals = scenario.overlapping || scenario.keeping == Keeping::LaggingObjects;
@@ -105,9 +105,9 @@ impl Judge {
             return;
         }
         state.ledger.check(Rule::Reason);
-        let failures = state.ledger.failures.iter();
+        let (failures, removed) = (state.ledger.failures.iter(), &state.ledger.removed);
         let broken: Vec<String> = failures
-            .filter(|told| !(rivals && told.is_taken))
+            .filter(|told| !(rivals && told.is_taken) && !removed.contains(&told.step))
             .map(|told| format!("step {} failed for nothing: {}", told.step, told.reason))
             .collect();
         drop(state);

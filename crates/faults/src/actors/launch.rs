@@ -131,8 +131,7 @@ impl Rank {
             let content = content::number(self.launch.number, step);
             let memory = Memory::new(content, self.rank, self.launch.ranks);
             self.process.note(&format!("saves step {step}"));
-            let started = self.run.save(step, &memory.state(), &self.save);
-            let fine = match started {
+            let fine = match self.begin(step, &memory) {
                 Ok(saving) if scenario.queued => match queued.replace(saving) {
                     Some(before) => self.wait(&before),
                     None => true,
@@ -149,6 +148,20 @@ impl Rank {
         }
         if let Some(last) = queued {
             self.wait(&last);
+        }
+    }
+
+    /// Begins to save a step. Who is told of an earlier one that failed saves again, or says that it will not.
+    fn begin(&self, step: u64, memory: &Memory) -> Result<Saving, Error> {
+        loop {
+            match self.run.save(step, &memory.state(), &self.save) {
+                Err(Error::PreviousSave { .. }) if self.process.world.case.scenario.stubborn => {}
+                Err(error @ Error::PreviousSave { .. }) => {
+                    self.run.give_up(step, &error.to_string());
+                    return Err(error);
+                }
+                result => return result,
+            }
         }
     }
 
