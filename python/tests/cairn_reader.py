@@ -39,15 +39,26 @@ def unseal(file, line, kind):
     sealed = SEAL.fullmatch(line)
     check(sealed and sha256(sealed[1]) == sealed[2].decode(), file, "has a broken seal")
     members = json.loads(line)
-    check(members["cairn"] == 1, file, f"has format version {members['cairn']}, this reader knows 1")
+    check(members["cairn"] in (1, 2), file, f"has format version {members['cairn']}, this reader knows 1 and 2")
+    check(set(members.get("needs", [])) <= {"delta"}, file, f"needs {members.get('needs')}, this reader knows deltas")
     check(members["kind"] == kind, file, f"is no {kind}")
     return members
+
+
+def join_blocks(path, file, block_map):
+    """The bytes of a file whose blocks lie in several."""
+    delta, size = file["delta"], file["block_bytes"]
+    check(sha256(block_map[:-1]) == delta["map_sha256"], path, "has a damaged map of blocks")
+    run = path.parent.parent.parent
+    files = [path.read_bytes() if delta["stored_bytes"] else b"", *((run / key).read_bytes() for key in delta["bases"])]
+    runs = json.loads(block_map)
+    return b"".join(files[at][first * size : (first + count) * size] for count, at, first in runs)[: file["len_bytes"]]
 
 
 def read_part(attempt, manifest, writer):
     """A writer's part, and the bytes of its data file, both checked."""
     path = attempt / f"{writer:05}.part"
-    line, table = path.read_bytes().splitlines(keepends=True)
+    line, table, *block_map = path.read_bytes().splitlines(keepends=True)
     part = unseal(path, line, "part")
     check(part["sha256"][:16] == manifest["parts"][16 * writer :][:16], path, "is not the committed part")
     place = [part[member] for member in ("step", "attempt", "writer", "world")]
@@ -56,7 +67,7 @@ def read_part(attempt, manifest, writer):
     if file is None:
         return part, None
     path = attempt / file["name"]
-    data = path.read_bytes()
+    data = join_blocks(path, file, block_map[0]) if "delta" in file else path.read_bytes()
     check(len(data) == file["len_bytes"], path, "has the wrong length")
     check(sha256(table[:-1]) == file["crcs_sha256"], path, "has a damaged table of CRCs")
     blocks = range(0, len(data), file["block_bytes"])

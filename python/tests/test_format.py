@@ -114,8 +114,17 @@ def test_members_of_a_later_version_1_are_ignored(cairn, copy):
 
 def test_a_newer_version_is_refused_by_name(cairn, copy):
     commit = copy / NINE_WRITERS.name / "COMMIT"
-    commit.write_bytes(reseal(json.loads(commit.read_bytes()) | {"cairn": 2}))
+    commit.write_bytes(reseal(json.loads(commit.read_bytes()) | {"cairn": 3}))
     done = cairn.run("inspect", commit.parent, exit_code=2)
-    assert "format version 2" in done.stderr
-    with pytest.raises(ValueError, match="format version 2"):
+    assert "format version 3" in done.stderr
+    with pytest.raises(ValueError, match="format version 3"):
+        read_step(commit.parent)
+
+
+def test_what_a_reader_does_not_know_is_refused_by_name(cairn, copy):
+    commit = copy / NINE_WRITERS.name / "COMMIT"
+    commit.write_bytes(reseal(json.loads(commit.read_bytes()) | {"cairn": 2, "needs": ["delta", "telepathy"]}))
+    done = cairn.run("inspect", commit.parent, exit_code=2)
+    assert "`telepathy`" in done.stderr
+    with pytest.raises(ValueError, match="telepathy"):
         read_step(commit.parent)

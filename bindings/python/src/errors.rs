@@ -84,10 +84,10 @@ fn class(error: &Error) -> &'static str {
             "RanksDisagree"
         }
         Error::Untrusted { .. } => "Untrusted",
-        Error::Version { .. } => "VersionError",
+        Error::Version { .. } | Error::Needs { .. } => "VersionError",
         Error::Format(_) => "FormatError",
         error if error.is_damage() => "Damaged",
-        Error::Store { .. } | Error::Address(_) => "StoreError",
+        Error::Store { .. } | Error::Address(_) | Error::BasesGone { .. } => "StoreError",
         Error::Stopped { .. } => "Error",
         Error::Capture { .. } => "DeviceError",
         Error::Torn { .. } => "Torn",

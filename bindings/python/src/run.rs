@@ -46,8 +46,8 @@ pub(crate) struct Run {
 impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
-        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, bytes_per_second = None, require_key = None,
-        storage_options = None))]
+        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, delta = false, bytes_per_second = None,
+        require_key = None, storage_options = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
@@ -61,6 +61,7 @@ impl Run {
         overlap: &str,
         queue: usize,
         read_twice: bool,
+        delta: bool,
         bytes_per_second: Option<u64>,
         require_key: Option<&str>,
         storage_options: Option<BTreeMap<String, String>>,
@@ -90,6 +91,7 @@ impl Run {
             .map(str::parse::<PublicKey>)
             .transpose()
             .or_raise()?;
+        options.delta = delta;
         options.overlap = match overlap {
             "skip" => Overlap::Skip,
             "queue" => Overlap::Queue(queue),

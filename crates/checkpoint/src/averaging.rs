@@ -13,7 +13,7 @@ use crate::state::{Outline, State};
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, Receiver, thread};
 use crate::timeline::{Lane, Recorder};
 use crate::world::World;
-use crate::writer::{Chunk, Sink};
+use crate::writer::{Chunk, Sink, Written};
 use cairn_device::{Memory, Stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -299,7 +299,7 @@ fn absorb(
     pool: &Pool,
     threads: usize,
     recorder: &Recorder,
-) -> Result<Vec<u32>, Error> {
+) -> Result<Written, Error> {
     let averages = &averaging.averages;
     let begun = averages.begin_update(step);
     let failure: Mutex<Option<Error>> = Mutex::new(begun.err());
@@ -325,7 +325,7 @@ fn absorb(
     });
     match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),
-        None => averages.finish_update().map(|()| Vec::new()),
+        None => averages.finish_update().map(|()| Written::default()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A committed checkpoint, opened.
 
+mod stored;
+
 use crate::Error;
 use crate::assign::Assignment;
 use crate::checksum::sha256_hex;
@@ -10,7 +12,7 @@ use crate::layout::Layout;
 use crate::load::{LoadOptions, LoadReport, load};
 use crate::manifest::{DIGEST_DIGITS, Manifest};
 use crate::names::{AttemptKeys, commit_key};
-use crate::part::{ReadPart, read_head, read_whole};
+use crate::part::{Blocks, ReadPart, read_head, read_whole};
 use crate::seal::digest_of;
 use crate::signing::{PublicKey, Statement, authentic};
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
@@ -106,9 +108,15 @@ impl Checkpoint {
         self.manifest.step
     }
 
-    /// The key of the file that `writer`'s data lies in.
+    /// The key of the file that `writer`'s data lies in; of a delta, the file with what was new. For that, its part is read.
     pub fn data_key(&self, writer: usize) -> String {
-        self.keys.data(writer)
+        let plain = self.keys.data(writer);
+        if self.manifest.delta.is_none() {
+            return plain;
+        }
+        let part = read_head(self.store.as_ref(), &self.keys, writer).ok();
+        let file = part.and_then(|part| part.part.file);
+        file.map_or(plain, |file| format!("{}/{}", self.keys.folder, file.name))
     }
 
     /// The tags the step has now, in order.
@@ -169,16 +177,16 @@ impl Checkpoint {
         &self.keys
     }
 
-    /// The part of a writer, checked against the manifest, with its table of CRCs.
-    pub(crate) fn part(&self, writer: usize) -> Result<(ReadPart, Vec<u32>), Error> {
+    /// The part of a writer, checked against the manifest, with what it says of blocks.
+    pub(crate) fn part(&self, writer: usize) -> Result<(ReadPart, Blocks), Error> {
         self.read_part(writer).map_err(|error| self.explain(error))
     }
 
     /// As [`Checkpoint::part`], whether the step is still there or not.
-    pub(crate) fn read_part(&self, writer: usize) -> Result<(ReadPart, Vec<u32>), Error> {
-        let (part, crcs) = read_whole(self.store.as_ref(), &self.keys, writer)?;
+    pub(crate) fn read_part(&self, writer: usize) -> Result<(ReadPart, Blocks), Error> {
+        let (part, blocks) = read_whole(self.store.as_ref(), &self.keys, writer)?;
         self.check_digest(&part)?;
-        Ok((part, crcs))
+        Ok((part, blocks))
     }
 
     fn check_digest(&self, part: &ReadPart) -> Result<(), Error> {
@@ -266,31 +274,16 @@ impl Source for Checkpoint {
                 dtype,
             ));
         }
-        let (part, crcs) = self.part(file)?;
-        let key = self.keys.data(file);
+        let (part, blocks) = self.part(file)?;
         let entry = part.part.file.ok_or_else(|| {
             Error::damaged(self.keys.part(file), "it names no data file, but should")
         })?;
-        let reader = self.store.reader(&key).doing(|| format!("open `{key}`"));
-        let reader = reader.map_err(|error| self.explain(error))?;
-        if reader.len() != entry.len_bytes {
-            let reason = format!(
-                "it has {} bytes, {} were written",
-                reader.len(),
-                entry.len_bytes
-            );
-            return Err(Error::damaged(key, reason));
+        let stored = self.open_stored(&entry, blocks);
+        let mut stored = stored.map_err(|error| self.explain(error))?;
+        if let Some(statement) = &self.statement {
+            stored.reader = authentic(self, statement, file, stored.reader)?;
         }
-        let reader = match &self.statement {
-            None => reader,
-            Some(statement) => authentic(self, statement, file, reader)?,
-        };
-        Ok(Arc::new(SourceFile {
-            key,
-            reader,
-            data_start: entry.data_start,
-            crcs: Some(crcs),
-        }))
+        Ok(Arc::new(stored))
     }
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {

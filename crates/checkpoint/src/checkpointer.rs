@@ -8,6 +8,7 @@ use crate::Error;
 use crate::averaging::{Averaging, Update};
 use crate::capture::{Gate, Lanes, Means, Mode, ScratchCache, Turns};
 use crate::commit::Attempt;
+use crate::delta::Bases;
 use crate::names::attempt_name;
 use crate::options::{Options, Overlap};
 use crate::pool::Pool;
@@ -57,6 +58,8 @@ pub struct Checkpointer {
     pool: Arc<Pool>,
     scratch: Arc<ScratchCache>,
     history: Arc<History>,
+    /// What the next save may refer to.
+    bases: Arc<Bases>,
     /// Averages have memory of their own, because a save may wait for them.
     average_pool: Arc<Pool>,
     average_scratch: Arc<ScratchCache>,
@@ -85,6 +88,7 @@ impl Checkpointer {
             pool: Arc::new(Pool::new(options.staging_bytes)),
             scratch: Arc::default(),
             history: Arc::default(),
+            bases: Arc::default(),
             average_pool: Arc::new(Pool::new(options.staging_bytes)),
             average_scratch: Arc::default(),
             updating: Mutex::default(),
@@ -289,6 +293,7 @@ impl Checkpointer {
             pool: self.pool.clone(),
             pace: self.options.pace.clone(),
             history: self.history.clone(),
+            bases: self.options.delta.then(|| self.bases.clone()),
             commit_timeout: self.options.commit_timeout,
             takeover: self.options.takeover,
             clock: self.options.clock.clone(),

@@ -13,6 +13,7 @@ use crate::names::{AttemptKeys, commit_key, deleted_key};
 use crate::part::{ReadPart, read_head};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How long a writer that waits for others rests between two looks, at first and after a while.
@@ -136,7 +137,10 @@ impl Attempt {
             .map(|writer| read_head(store, &keys, writer))
             .collect();
         let manifest = Manifest::join(parts?)?;
-        hf_index::publish(store, &keys, &manifest.layout)?;
+        check_bases(store, &manifest)?;
+        if manifest.delta.is_none() {
+            hf_index::publish(store, &keys, &manifest.layout)?;
+        }
         // A part is seen before its name is durable; from here on it must not be lost.
         store
             .settle(&keys.folder)
@@ -274,6 +278,26 @@ impl Attempt {
         if let Err(error) = store.put(&self.keys().failed(), &bytes, PutMode::Create) {
             tracing::debug!(%error, "could not leave a note of the failure");
         }
+    }
+}
+
+/// Refuses a step that refers to files that are not there. Pins keep pruners away from them, but not everybody.
+fn check_bases(store: &dyn Store, manifest: &Manifest) -> Result<(), Error> {
+    let mut missing = Vec::new();
+    for (folder, files) in manifest.delta.iter().flat_map(|delta| &delta.bases) {
+        let listing = store
+            .list_files(folder)
+            .doing(|| format!("list `{folder}`"))?;
+        let here: BTreeSet<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
+        let keys = files.iter().map(|file| format!("{folder}/{file}"));
+        missing.extend(keys.filter(|key| !here.contains(key.as_str())));
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Error::BasesGone {
+            step: manifest.step,
+            missing,
+        }),
     }
 }
 

@@ -260,6 +260,22 @@ pub enum Error {
         /// The newest one understood here.
         supported: u64,
     },
+    /// The checkpoint needs something of its readers that this build does not know.
+    #[error("`{file}` needs `{feature}`, which this build does not know")]
+    Needs {
+        /// The file.
+        file: String,
+        /// What it needs.
+        feature: String,
+    },
+    /// Files that a save refers to are gone.
+    #[error("step {step} refers to files that are gone: {}", list(&quoted(&missing.iter().map(String::as_str).collect::<Vec<_>>())))]
+    BasesGone {
+        /// The step.
+        step: u64,
+        /// The files.
+        missing: Vec<String>,
+    },
     /// A background thread stopped without a result. This is a defect of Cairn.
     #[error("the background save stopped unexpectedly: {message}")]
     Stopped {

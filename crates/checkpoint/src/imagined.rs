@@ -65,6 +65,7 @@ where
         data_start: 0,
         // What it is made of is checked as it is read.
         crcs: None,
+        origins: None,
     }))
 }
 

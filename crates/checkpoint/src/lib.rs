@@ -14,6 +14,7 @@
 //! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
 //! | tell who made a step | [`signing`], [`Checkpoint::require_key`] |
 //! | find damage early, and mend it | [`scrub`], [`repair`] |
+//! | write only what changed, and undo that | [`Options::delta`], [`compact`] |
 //! | delete old steps | [`retention`] |
 //! | keep a step for good | [`tags`], [`Checkpointer::tag`] |
 //! | average weights over steps | [`ema`] |
@@ -34,7 +35,9 @@ mod checkpointer;
 mod checksum;
 mod clock;
 mod commit;
+mod compact;
 mod computed;
+mod delta;
 mod derived;
 pub mod ema;
 mod error;
@@ -94,13 +97,15 @@ pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};
 pub use clock::{Clock, duration_text, parse_age, rfc3339};
 pub use commit::IfCommitted;
+pub use compact::{CompactReport, compact};
 pub use computed::{Computed, Formula, SharedSource, read_elements};
+pub use delta::Origins;
 pub use derived::{Claim, DERIVED_DTYPES, DERIVED_FROM, Derived, hold};
 pub use error::{Error, Skipped};
 pub use launch::Launch;
 pub use layout::Layout;
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
-pub use manifest::{FORMAT_VERSION, Manifest};
+pub use manifest::{DeltaSummary, FORMAT_VERSION, Manifest};
 pub use names::{COMMIT, DELETED, is_timeline, parse_step_folder, step_folder};
 pub use options::{Options, Overlap};
 pub use pace::Pace;

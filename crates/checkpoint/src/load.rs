@@ -13,7 +13,7 @@ use crate::error::list;
 use crate::peers::Peers;
 use crate::plan::{FilePlan, LoadCost, LoadPlan};
 use crate::problems::{KeyProblems, Strictness};
-use crate::source::Source;
+use crate::source::{Source, SourceFile};
 use crate::sync::thread;
 use crate::target::{Target, Wanted};
 use cairn_store::AlignedBuffer;
@@ -205,7 +205,7 @@ impl Workers {
 
 /// The error for a block whose bytes are not the ones that were written.
 pub(crate) fn damage(
-    key: &str,
+    file: &SourceFile,
     range: std::ops::Range<usize>,
     tensors: &[&str],
     stored: Option<u32>,
@@ -221,5 +221,12 @@ pub(crate) fn damage(
         "bytes {}..{} ({holding}) have CRC {actual:08x}, written with {stored}",
         range.start, range.end
     );
-    Error::damaged(key, reason)
+    let origins = file.origins.as_ref();
+    match origins.and_then(|origins| origins.file_at(range.start as u64)) {
+        Some(base) if base != file.key => {
+            let reason = format!("a block that `{}` refers to: there, {reason}", file.key);
+            Error::damaged(base, reason)
+        }
+        _ => Error::damaged(&file.key, reason),
+    }
 }

@@ -3,16 +3,21 @@
 //! Its size depends on the number of tensors, and by sixteen characters on the number of writers.
 
 use crate::Error;
+use crate::delta::FEATURE;
 use crate::error::list;
 use crate::layout::Layout;
-use crate::part::{AssetEntry, ReadPart, field};
+use crate::part::{AssetEntry, FileEntry, ReadPart, field};
 use crate::seal::{seal, unseal};
 use cairn_sharding::{Distribution, Piece, Region};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The format version this build writes, and the newest it reads.
-pub const FORMAT_VERSION: u64 = 1;
+/// The newest format version this build reads. It writes version 1 wherever a reader of that would read it rightly.
+pub const FORMAT_VERSION: u64 = 2;
+
+/// What a document may ask of its readers, as far as is known here.
+const FEATURES: [&str; 1] = [FEATURE];
 
 /// The digits of a part's digest that the manifest keeps.
 pub(crate) const DIGEST_DIGITS: usize = 16;
@@ -36,13 +41,53 @@ pub struct Manifest {
     pub tags: Vec<String>,
     /// Small files that travel with the state.
     pub assets: BTreeMap<String, AssetEntry>,
-    /// The bytes of all data files.
+    /// The bytes of all data files; of deltas, those that they stand for.
     pub len_bytes: u64,
+    /// What lies in files of other attempts, if something does.
+    pub delta: Option<DeltaSummary>,
     /// For each writer, the first digits of its part's digest.
     pub(crate) parts: Vec<String>,
 }
 
+/// How much of a step lies in its own files, and which others it needs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DeltaSummary {
+    /// The bytes of the step's own data files.
+    pub stored_bytes: u64,
+    /// The folders of other attempts, from that of the run on, and the files in them that the step refers to.
+    pub bases: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl DeltaSummary {
+    /// What the parts of a step refer to together; `None` if none of them is a delta.
+    fn of(files: &[&FileEntry]) -> Option<Self> {
+        let mut deltas = files
+            .iter()
+            .filter_map(|file| file.delta.as_ref())
+            .peekable();
+        deltas.peek()?;
+        let mut bases: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for key in deltas.flat_map(|delta| &delta.bases) {
+            let (folder, file) = key.rsplit_once('/').unwrap_or(("", key));
+            let files = bases.entry(folder.to_string()).or_default();
+            files.insert(file.to_string());
+        }
+        Some(Self {
+            stored_bytes: files.iter().map(|file| file.stored_bytes()).sum(),
+            bases,
+        })
+    }
+}
+
 impl Manifest {
+    /// The keys of the files of other attempts that this step refers to.
+    pub fn base_files(&self) -> Vec<String> {
+        let bases = self.delta.iter().flat_map(|delta| &delta.bases);
+        bases
+            .flat_map(|(folder, files)| files.iter().map(move |file| format!("{folder}/{file}")))
+            .collect()
+    }
+
     /// The number of writers.
     pub fn writers(&self) -> usize {
         self.parts.len()
@@ -59,11 +104,10 @@ impl Manifest {
             .map(|part| part.digest[..DIGEST_DIGITS].to_string())
             .collect();
         let hashes: Vec<u64> = parts.iter().map(|part| part.part.layout_hash).collect();
-        let len_bytes = parts
-            .iter()
-            .filter_map(|part| part.part.file.as_ref())
-            .map(|file| file.len_bytes)
-            .sum();
+        let files = parts.iter().filter_map(|part| part.part.file.as_ref());
+        let files: Vec<&FileEntry> = files.collect();
+        let len_bytes = files.iter().map(|file| file.len_bytes).sum();
+        let delta = DeltaSummary::of(&files);
         let layouts: Vec<Layout> = parts.iter().map(|part| part.part.layout.clone()).collect();
         let layout = Layout::join(layouts).map_err(disagree)?;
         layout.check_names().map_err(disagree)?;
@@ -84,6 +128,7 @@ impl Manifest {
             tags: first.tags,
             assets: first.assets,
             len_bytes,
+            delta,
             parts: digests,
         })
     }
@@ -91,7 +136,7 @@ impl Manifest {
     /// The manifest's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut members = Map::new();
-        members.insert("cairn".into(), json!(FORMAT_VERSION));
+        put_version(&mut members, self.delta.as_ref().map(|_| FEATURE));
         members.insert("kind".into(), json!("manifest"));
         members.insert("program".into(), json!(self.program));
         members.insert("step".into(), json!(self.step));
@@ -99,6 +144,9 @@ impl Manifest {
         members.insert("created".into(), json!(self.created));
         members.insert("tags".into(), json!(self.tags));
         members.insert("len_bytes".into(), json!(self.len_bytes));
+        if let Some(delta) = &self.delta {
+            members.insert("delta".into(), json!(delta));
+        }
         self.layout.write_json(&mut members);
         members.insert("values".into(), json!(self.values));
         members.insert("assets".into(), json!(self.assets));
@@ -136,21 +184,43 @@ impl Manifest {
             tags: field(members, "tags")?,
             assets: field(members, "assets")?,
             len_bytes: field(members, "len_bytes")?,
+            delta: field(members, "delta")?,
             parts,
         })
     }
 }
 
-/// Refuses documents of a newer version by name.
+/// Begins a document: with version 1, or, if its readers must know a feature, with the one that has those, and its name.
+pub(crate) fn put_version(members: &mut Map<String, Value>, needs: Option<&str>) {
+    let version = needs.map_or(1, |_| FORMAT_VERSION);
+    members.insert("cairn".into(), json!(version));
+    if let Some(feature) = needs {
+        members.insert("needs".into(), json!([feature]));
+    }
+}
+
+/// Refuses documents of a newer version, and those that need something unknown, by name.
 pub(crate) fn check_version(file: &str, members: &Map<String, Value>) -> Result<(), Error> {
     let found = members.get("cairn").and_then(Value::as_u64).unwrap_or(0);
     match found {
-        FORMAT_VERSION => Ok(()),
-        0 => Err(Error::damaged(file, "it has no format version")),
-        found => Err(Error::Version {
+        0 => return Err(Error::damaged(file, "it has no format version")),
+        1..=FORMAT_VERSION => {}
+        found => {
+            return Err(Error::Version {
+                file: file.into(),
+                found,
+                supported: FORMAT_VERSION,
+            });
+        }
+    }
+    let needs: Option<Vec<String>> =
+        field(members, "needs").map_err(|reason| Error::damaged(file, reason))?;
+    let known = |feature: &String| FEATURES.contains(&feature.as_str());
+    match needs.into_iter().flatten().find(|feature| !known(feature)) {
+        None => Ok(()),
+        Some(feature) => Err(Error::Needs {
             file: file.into(),
-            found,
-            supported: FORMAT_VERSION,
+            feature,
         }),
     }
 }

@@ -5,6 +5,9 @@
 //!     4d1c2b…/                 one attempt, immutable
 //!         00000.safetensors    what writer 0 wrote
 //!         00000.part           writer 0's receipt: sizes, checksums
+//!         00000.delta          instead of it, if other files hold what did not change
+//!         00000.pin            the files of earlier steps that writer 0 may refer to
+//!         00000.blake3         of its blocks, for whoever saves next
 //!         00000.hashes         of a signed step: the SHA-256 of each block of writer 0's file
 //!         00000.timeline       where the time of rank 0 went; nobody depends on it
 //!         FAILED               the first writer that gave up says why
@@ -25,6 +28,14 @@ pub const DELETED: &str = "DELETED";
 
 /// The ending of files that say where the time of a save went.
 const TIMELINE: &str = ".timeline";
+
+/// The ending of files that say what a writer may refer to.
+const PIN: &str = ".pin";
+
+/// Whether the key of a file directly inside an attempt is that of a pin.
+pub(crate) fn is_pin(key: &str) -> bool {
+    key.ends_with(PIN)
+}
 
 /// Whether a key is that of a timeline: an account of a save, no part of what was saved.
 pub fn is_timeline(key: &str) -> bool {
@@ -74,6 +85,18 @@ impl AttemptKeys {
         format!("{}/{}", self.folder, data_file(writer))
     }
 
+    pub(crate) fn delta(&self, writer: usize) -> String {
+        format!("{}/{}", self.folder, delta_file(writer))
+    }
+
+    pub(crate) fn pin(&self, writer: usize) -> String {
+        format!("{}/{writer:05}{PIN}", self.folder)
+    }
+
+    pub(crate) fn block_hashes(&self, writer: usize) -> String {
+        format!("{}/{writer:05}.blake3", self.folder)
+    }
+
     pub(crate) fn part(&self, writer: usize) -> String {
         format!("{}/{writer:05}.part", self.folder)
     }
@@ -108,6 +131,11 @@ impl AttemptKeys {
 /// The file a writer's data lies in, inside its attempt.
 pub(crate) fn data_file(writer: usize) -> String {
     format!("{writer:05}.safetensors")
+}
+
+/// The file a writer's blocks lie in that no earlier file holds, inside its attempt.
+pub(crate) fn delta_file(writer: usize) -> String {
+    format!("{writer:05}.delta")
 }
 
 /// A random name for a launch, for callers that have none.

@@ -24,6 +24,9 @@ pub struct Options {
     pub overlap: Overlap,
     /// Whether memory that is fenced is read twice and compared.
     pub read_twice: bool,
+    /// Whether saves refer to blocks that are as they were in the step before, instead of writing them again. Such steps are no
+    /// plain safetensors files, and need the files of the steps they refer to, which [`retention`](crate::retention) keeps.
+    pub delta: bool,
     /// How fast the background may write.
     pub pace: Option<Arc<Pace>>,
     /// Only steps that this key signed are opened.
@@ -55,6 +58,7 @@ impl Default for Options {
             scratch_bytes: 0,
             overlap: Overlap::Wait,
             read_twice: false,
+            delta: false,
             pace: None,
             require_key: None,
             clock: MachineClock::shared(),

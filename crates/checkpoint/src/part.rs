@@ -1,13 +1,14 @@
 //! A writer's receipt: what it wrote, with checksums, created once its bytes are durable.
 //!
 //! Two lines. The first is a sealed JSON object and all a committer reads; the second is the table of block CRCs of the data
-//! file, eight hexadecimal digits each, which a reader of that file needs.
+//! file, eight hexadecimal digits each, which a reader of that file needs. If the file is a delta, a third line says where its blocks lie.
 
 use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crcs_from_text, crcs_to_text, sha256_hex};
+use crate::delta::{BlockMap, DeltaEntry, FEATURE};
 use crate::error::StoreContext;
 use crate::layout::Layout;
-use crate::manifest::{FORMAT_VERSION, check_version};
+use crate::manifest::{check_version, put_version};
 use crate::names::{AttemptKeys, data_file};
 use crate::seal::{seal, unseal};
 use cairn_store::{PutMode, Store};
@@ -31,6 +32,18 @@ pub(crate) struct FileEntry {
     pub(crate) block_bytes: u64,
     /// SHA-256 of the line of CRCs.
     pub(crate) crcs_sha256: String,
+    /// Where its bytes lie, if it is not one file but blocks of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) delta: Option<DeltaEntry>,
+}
+
+/// What a part says of the blocks of its data file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Blocks {
+    /// The CRC of each.
+    pub(crate) crcs: Vec<u32>,
+    /// Where each lies, if the file is a delta.
+    pub(crate) map: Option<BlockMap>,
 }
 
 /// A small file that travels with the state.
@@ -74,15 +87,22 @@ impl FileEntry {
             data_start,
             block_bytes: BLOCK_BYTES as u64,
             crcs_sha256: sha256_hex(crcs_to_text(crcs).as_bytes()),
+            delta: None,
         }
+    }
+
+    /// The bytes that its writer wrote.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let delta = self.delta.as_ref();
+        delta.map_or(self.len_bytes, |delta| delta.stored_bytes)
     }
 }
 
 impl Part {
     /// The part's bytes.
-    pub(crate) fn encode(&self, crcs: &[u32]) -> Vec<u8> {
+    pub(crate) fn encode(&self, crcs: &[u32], map: Option<&BlockMap>) -> Vec<u8> {
         let mut members = Map::new();
-        members.insert("cairn".into(), json!(FORMAT_VERSION));
+        put_version(&mut members, map.is_some().then_some(FEATURE));
         members.insert("kind".into(), json!("part"));
         members.insert("step".into(), json!(self.step));
         members.insert("attempt".into(), json!(self.attempt));
@@ -99,6 +119,10 @@ impl Part {
         let (mut text, _) = seal(&members);
         text.push_str(&crcs_to_text(crcs));
         text.push('\n');
+        if let Some(map) = map {
+            text.push_str(&map.to_text());
+            text.push('\n');
+        }
         text.into_bytes()
     }
 
@@ -108,10 +132,11 @@ impl Part {
         store: &dyn Store,
         keys: &AttemptKeys,
         crcs: &[u32],
+        map: Option<&BlockMap>,
     ) -> Result<(), Error> {
         let key = keys.part(self.writer);
         store
-            .put(&key, &self.encode(crcs), PutMode::Create)
+            .put(&key, &self.encode(crcs, map), PutMode::Create)
             .doing(|| format!("write `{key}`"))
     }
 
@@ -175,32 +200,65 @@ pub(crate) fn read_head(
     Ok(part)
 }
 
-/// Reads `writer`'s part with its table of CRCs.
+/// Reads `writer`'s part with what it says of blocks.
 pub(crate) fn read_whole(
     store: &dyn Store,
     keys: &AttemptKeys,
     writer: usize,
-) -> Result<(ReadPart, Vec<u32>), Error> {
+) -> Result<(ReadPart, Blocks), Error> {
     let key = keys.part(writer);
     let bytes = store.get(&key).doing(|| format!("read `{key}`"))?;
-    let (part, crcs) = parse_whole(&key, &bytes)?;
+    let (part, blocks) = parse_whole(&key, &bytes)?;
     check_place(&key, &part.part, keys, writer)?;
-    Ok((part, crcs))
+    Ok((part, blocks))
 }
 
-/// Parses both lines of a part.
-pub(crate) fn parse_whole(file: &str, bytes: &[u8]) -> Result<(ReadPart, Vec<u32>), Error> {
+/// Parses all lines of a part.
+pub(crate) fn parse_whole(file: &str, bytes: &[u8]) -> Result<(ReadPart, Blocks), Error> {
     let line = first_line(bytes).unwrap_or(bytes);
     let part = parse_head(file, line)?;
+    let rest = &bytes[line.len()..];
+    let delta = part.part.file.as_ref().and_then(|file| file.delta.as_ref());
+    // Only a delta has a line behind its table.
+    let (table, map) = match delta.and_then(|_| first_line(rest)) {
+        Some(table) => rest.split_at(table.len()),
+        None => (rest, &[][..]),
+    };
+    let crcs = parse_crcs(file, &part.part, table)?;
+    let map = delta
+        .map(|delta| parse_map(delta, crcs.len() as u64, map))
+        .transpose()
+        .map_err(|reason| Error::damaged(file, reason))?;
+    Ok((part, Blocks { crcs, map }))
+}
+
+/// Parses the line that says where the blocks of a delta lie.
+fn parse_map(delta: &DeltaEntry, blocks: u64, line: &[u8]) -> Result<BlockMap, String> {
+    let text = line
+        .strip_suffix(b"\n")
+        .and_then(|text| std::str::from_utf8(text).ok())
+        .ok_or("its map of blocks is cut short")?;
+    if sha256_hex(text.as_bytes()) != delta.map_sha256 {
+        return Err("its map of blocks does not fit its own digest".into());
+    }
+    let map = BlockMap::from_text(text, blocks, delta.bases.len())?;
+    match map.blocks_of(0).checked_mul(BLOCK_BYTES as u64) {
+        Some(own) if own <= delta.stored_bytes => Ok(map),
+        _ => Err("its map of blocks does not fit its file".into()),
+    }
+}
+
+/// Parses the line of CRCs.
+fn parse_crcs(file: &str, part: &Part, line: &[u8]) -> Result<Vec<u32>, Error> {
     let damaged = |reason: &str| Error::damaged(file, reason);
-    let table = bytes[line.len()..]
+    let table = line
         .strip_suffix(b"\n")
         .and_then(|table| std::str::from_utf8(table).ok())
         .ok_or_else(|| damaged("its table of checksums is cut short"))?;
     let crcs = crcs_from_text(table).ok_or_else(|| damaged("its table of checksums is garbled"))?;
-    let Some(entry) = &part.part.file else {
+    let Some(entry) = &part.file else {
         return match crcs.is_empty() {
-            true => Ok((part, crcs)),
+            true => Ok(crcs),
             false => Err(damaged("it has checksums of no file")),
         };
     };
@@ -213,7 +271,7 @@ pub(crate) fn parse_whole(file: &str, bytes: &[u8]) -> Result<(ReadPart, Vec<u32
     if entry.block_bytes != BLOCK_BYTES as u64 || crcs.len() as u64 != blocks {
         return Err(damaged("its table of checksums does not fit its file"));
     }
-    Ok((part, crcs))
+    Ok(crcs)
 }
 
 /// A part that was moved or renamed is as bad as a damaged one.

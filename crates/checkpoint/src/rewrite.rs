@@ -135,7 +135,7 @@ fn write_files(
         }
         let draining: Vec<Draining> = writers.into_iter().map(Sink::close).collect();
         for file in draining {
-            crcs.push(file.finish()?);
+            crcs.push(file.finish()?.crcs);
         }
     }
     Ok(crcs)

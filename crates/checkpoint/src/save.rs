@@ -6,9 +6,11 @@ use crate::capture::{Copies, Flow, Gate, Means, Picture};
 use crate::checksum::sha256_hex;
 use crate::clock::{Clock, rfc3339};
 use crate::commit::{Attempt, IfCommitted, Patience};
+use crate::delta::{Base, Bases, Deltas, put_hashes};
 use crate::error::StoreContext;
 use crate::image::{Image, entries};
 use crate::layout::Layout;
+use crate::names::delta_file;
 use crate::pace::Pace;
 use crate::part::{AssetEntry, FileEntry, Part};
 use crate::pool::Pool;
@@ -17,7 +19,7 @@ use crate::stale::History;
 use crate::state::{Aliases, Outline, State};
 use crate::timeline::{Lane, Recorder, Timeline};
 use crate::world::World;
-use crate::writer::{Output, Sink};
+use crate::writer::{Output, Sink, Written};
 use cairn_store::{PutMode, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,6 +135,8 @@ pub(crate) struct Job {
     pub(crate) pool: Arc<Pool>,
     pub(crate) pace: Option<Arc<Pace>>,
     pub(crate) history: Arc<History>,
+    /// What this save may refer to, if it may.
+    pub(crate) bases: Option<Arc<Bases>>,
     pub(crate) commit_timeout: Duration,
     pub(crate) takeover: Duration,
     pub(crate) clock: Arc<dyn Clock>,
@@ -151,6 +155,12 @@ pub(crate) fn capture(job: &Job, state: &State, means: Means) -> Result<Option<F
         recorder: Some(job.recorder.clone()),
         gate: Some(means.gate.clone()),
         pace: job.pace.clone(),
+        deltas: job.bases.clone().map(|bases| Deltas {
+            bases,
+            keys: job.attempt.keys(),
+            writer: job.world.rank(),
+            layout_hash: job.plan.writer.hash,
+        }),
         ..Output::new(job.store.clone(), key, picture.image.len, pool, written)
     });
     Flow::begin(picture.clone(), &state.memory, writer, means).map(Some)
@@ -159,14 +169,15 @@ pub(crate) fn capture(job: &Job, state: &State, means: Means) -> Result<Option<F
 impl Job {
     /// Captures and writes what is left, then commits. Failures are told to the other writers.
     pub(crate) fn run(self, flow: Option<Flow>) -> Result<SaveReport, Error> {
-        let crcs = flow.map_or(Ok(Vec::new()), |flow| flow.finish()?.finish());
-        let result = crcs.and_then(|crcs| self.write_part(&crcs).map(|bytes| (bytes, crcs)));
+        let written = flow.map_or(Ok(Written::default()), |flow| flow.finish()?.finish());
+        let result = written.and_then(|written| Ok((self.write_part(&written)?, written)));
         let result = result.map_err(|error| self.explain(error));
         if let Err(error) = &result {
             self.attempt
                 .report_failure(self.store.as_ref(), self.world.rank(), error);
         }
-        let (bytes, crcs) = result?;
+        let (file, written) = result?;
+        let bytes = file.as_ref().map_or(0, FileEntry::stored_bytes);
         let durable = self.started.elapsed();
         let committing = self.recorder.span(Lane::Commit);
         let patience = Patience {
@@ -174,9 +185,16 @@ impl Job {
             timeout: self.commit_timeout,
             takeover: self.takeover,
         };
-        self.attempt
-            .wait(self.store.as_ref(), self.world.rank(), &patience)?;
+        let committed = self
+            .attempt
+            .wait(self.store.as_ref(), self.world.rank(), &patience);
         drop(committing);
+        if let Some(bases) = &self.bases {
+            // If the step was not committed, the next one takes no risk with what it may have failed for.
+            let base = committed.as_ref().ok().zip(file);
+            bases.set(base.and_then(|((), file)| self.base(&file, &written)));
+        }
+        committed?;
         let report = SaveReport {
             step: self.attempt.step,
             attempt: self.attempt.name.clone(),
@@ -184,7 +202,7 @@ impl Job {
             planning: self.planning,
             durable,
             committed: self.started.elapsed(),
-            unchanged: self.history.compare(&self.plan, crcs),
+            unchanged: self.history.compare(&self.plan, written.crcs),
             timeline: Arc::new(self.timeline(bytes)),
         };
         report.timeline.put(self.store.as_ref());
@@ -219,10 +237,36 @@ impl Job {
         }
     }
 
-    /// Puts this writer's part, when its data is durable. Returns the bytes of its file.
+    /// What the next save can refer to.
+    fn base(&self, file: &FileEntry, written: &Written) -> Option<Base> {
+        let blocks = written.blocks.as_ref()?;
+        let place = (self.attempt.step, self.attempt.name.as_str());
+        let map = blocks.delta.as_ref().map(|(_, map)| map);
+        let hash = self.plan.writer.hash;
+        Some(Base::new(place, hash, file, map, blocks.hashes.clone()))
+    }
+
+    /// What the part says of the data file, whose hashes are put beside it.
+    fn file_entry(&self, written: &Written) -> Result<Option<FileEntry>, Error> {
+        let rank = self.world.rank();
+        let Some(mut file) = self.plan.writer.file_entry(rank, &written.crcs) else {
+            return Ok(None);
+        };
+        if let Some(blocks) = &written.blocks {
+            if let Some((delta, _)) = &blocks.delta {
+                file.name = delta_file(rank);
+                file.delta = Some(delta.clone());
+            }
+            let (store, keys) = (self.store.as_ref(), self.attempt.keys());
+            put_hashes(store, &keys, rank, &file.crcs_sha256, &blocks.hashes)?;
+        }
+        Ok(Some(file))
+    }
+
+    /// Puts this writer's part, when its data is durable. Returns what it says of the file.
     ///
     /// With the last part the step can be committed, by any writer: who asked to stop before is heard here.
-    fn write_part(&self, crcs: &[u32]) -> Result<u64, Error> {
+    fn write_part(&self, written: &Written) -> Result<Option<FileEntry>, Error> {
         if self.gate.is_cancelled() {
             return Err(Error::Cancelled);
         }
@@ -231,8 +275,7 @@ impl Job {
             true => put_assets(self.store.as_ref(), &self.attempt, &self.options.assets)?,
             false => BTreeMap::new(),
         };
-        let file = self.plan.writer.file_entry(self.world.rank(), crcs);
-        let len_bytes = file.as_ref().map_or(0, |file| file.len_bytes);
+        let file = self.file_entry(written)?;
         let part = Part {
             step: self.attempt.step,
             attempt: self.attempt.name.clone(),
@@ -241,7 +284,7 @@ impl Job {
             created: rfc3339(self.clock.now()),
             layout_hash: self.plan.writer.hash,
             layout: self.plan.writer.layout.contributed_by(self.world.rank()),
-            file,
+            file: file.clone(),
             values: if leader {
                 self.values.clone()
             } else {
@@ -255,8 +298,15 @@ impl Job {
             },
             assets,
         };
-        part.put(self.store.as_ref(), &self.attempt.keys(), crcs)?;
-        Ok(len_bytes)
+        let delta = written.blocks.as_ref().and_then(|b| b.delta.as_ref());
+        let map = delta.map(|(_, map)| map);
+        part.put(
+            self.store.as_ref(),
+            &self.attempt.keys(),
+            &written.crcs,
+            map,
+        )?;
+        Ok(file)
     }
 }
 

@@ -4,6 +4,7 @@ mod kept;
 mod model;
 
 use crate::Error;
+use crate::delta::Origins;
 use cairn_sharding::{LocalBox, Piece, Region};
 use cairn_store::ObjectReader;
 use cairn_tensor::DType;
@@ -59,6 +60,8 @@ pub struct SourceFile {
     pub data_start: u64,
     /// The CRC of each block of the file, if there are any.
     pub crcs: Option<Vec<u32>>,
+    /// Where its bytes really lie, if it is put together from several files.
+    pub origins: Option<Arc<Origins>>,
 }
 
 /// Something tensors can be loaded from.

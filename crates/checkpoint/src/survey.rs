@@ -69,7 +69,9 @@ fn look(
             return unfinished(store.as_ref(), step).map(StepState::Incomplete);
         }
         Err(Error::Deleted { .. }) => return Ok(StepState::Deleted),
-        Err(error @ Error::Version { .. }) => return Ok(StepState::TooNew(error)),
+        Err(error @ (Error::Version { .. } | Error::Needs { .. })) => {
+            return Ok(StepState::TooNew(error));
+        }
         Err(error) if error.is_damage() => {
             let report = VerifyReport {
                 damage: vec![error],

@@ -16,6 +16,7 @@ pub fn sample_manifest(layout: &Layout, writers: usize) -> Vec<u8> {
         tags: Vec::new(),
         assets: Default::default(),
         len_bytes: layout.len_bytes(),
+        delta: None,
         parts: (0..writers)
             .map(|writer| format!("{writer:0DIGEST_DIGITS$x}"))
             .collect(),
@@ -28,7 +29,7 @@ pub fn sample_manifest(layout: &Layout, writers: usize) -> Vec<u8> {
 /// # Errors
 /// If they are not a part.
 pub fn parse_part(bytes: &[u8]) -> Result<usize, crate::Error> {
-    parse_whole("part", bytes).map(|(_, crcs)| crcs.len())
+    parse_whole("part", bytes).map(|(_, blocks)| blocks.crcs.len())
 }
 
 /// Makes this process write zeros for checksums, to measure what they cost. What it saves then is damaged by definition.

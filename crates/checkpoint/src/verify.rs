@@ -81,15 +81,15 @@ impl VerifyReport {
 }
 
 pub(crate) fn sizes(checkpoint: &Checkpoint) -> Result<HashMap<String, u64>, Error> {
-    let folder = &checkpoint.keys().folder;
-    let listing = checkpoint
-        .store()
-        .list(folder)
-        .doing(|| format!("list `{folder}`"))?;
-    Ok(listing
-        .into_iter()
-        .map(|meta| (meta.key, meta.len))
-        .collect())
+    let bases = checkpoint.manifest().delta.iter();
+    let bases = bases.flat_map(|delta| delta.bases.keys());
+    let mut sizes = HashMap::new();
+    for folder in [&checkpoint.keys().folder].into_iter().chain(bases) {
+        let listing = checkpoint.store().list(folder);
+        let listing = listing.doing(|| format!("list `{folder}`"))?;
+        sizes.extend(listing.into_iter().map(|meta| (meta.key, meta.len)));
+    }
+    Ok(sizes)
 }
 
 pub(crate) fn check_writer(
@@ -97,7 +97,7 @@ pub(crate) fn check_writer(
     writer: usize,
     sizes: &HashMap<String, u64>,
 ) -> Result<Option<FileEntry>, Error> {
-    let (part, _) = checkpoint.part(writer)?;
+    let (part, blocks) = checkpoint.part(writer)?;
     let items = checkpoint.assignment().writer(writer)?;
     let Some(file) = part.part.file else {
         let key = checkpoint.keys().part(writer);
@@ -106,15 +106,12 @@ pub(crate) fn check_writer(
             false => Err(Error::damaged(key, "it names no data file, but should")),
         };
     };
-    let key = checkpoint.keys().data(writer);
-    match sizes.get(&key) {
-        None => Err(Error::damaged(key, "it is missing")),
-        Some(len) if *len != file.len_bytes => {
-            let reason = format!("it has {len} bytes, {} were written", file.len_bytes);
-            Err(Error::damaged(key, reason))
+    for stored in checkpoint.stored_files(&file, &blocks) {
+        if stored.exists() {
+            checkpoint.check_stored(&stored, sizes.get(&stored.key).copied())?;
         }
-        Some(_) => Ok(Some(file)),
     }
+    Ok(Some(file))
 }
 
 /// The file must be laid out as the manifest's formulas say.
@@ -125,15 +122,19 @@ pub(crate) fn check_header(
 ) -> Result<(), Error> {
     let items = checkpoint.assignment().writer(writer)?;
     let image = Image::new(&entries(&checkpoint.manifest().layout, &items))?;
-    let key = checkpoint.keys().data(writer);
-    let header = checkpoint
-        .store()
-        .get_prefix(&key, image.header.len())
-        .doing(|| format!("read `{key}`"))?;
-    if image.len != file.len_bytes || image.header != header {
-        return Err(Error::damaged(key, "its header does not fit the manifest"));
+    let stored = checkpoint.open_file(writer)?;
+    let key = &stored.key;
+    let misfit = || Error::damaged(key, "its header does not fit the manifest");
+    if image.len != file.len_bytes {
+        return Err(misfit());
     }
-    Ok(())
+    let mut header = vec![0; image.header.len()];
+    let read = stored.reader.read_at(0, &mut header);
+    read.doing(|| format!("read `{key}`"))?;
+    match image.header == header {
+        true => Ok(()),
+        false => Err(misfit()),
+    }
 }
 
 fn check_bytes(
@@ -192,7 +193,7 @@ pub(crate) fn check_stretch(
             let range = begin..begin + bytes.len();
             let names = tensors_in(checkpoint, writer, file.data_start, &range)?;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            damaged.push(damage(&file.key, range, &names, Some(*stored), actual));
+            damaged.push(damage(file, range, &names, Some(*stored), actual));
         }
     }
     Ok((len as u64, damaged))

@@ -3,11 +3,14 @@
 use crate::Error;
 use crate::capture::Gate;
 use crate::checksum::{BLOCK_BYTES, crc32c};
+use crate::delta::{
+    BlockHash, BlockPlace, Changes, Deltas, SavedBlocks, block_count, hash_block, stretches,
+};
 use crate::error::StoreContext;
 use crate::pace::Pace;
 use crate::pool::{CHUNK_BYTES, Pool};
 use crate::sync::{Mutex, MutexGuard, PoisonError, Receiver, Sender, channel, thread};
-use crate::timeline::{Lane, Recorder};
+use crate::timeline::{Lane, Recorder, SpanGuard};
 use cairn_device::Buffer;
 use cairn_store::{ObjectWriter, Store};
 use std::collections::BTreeMap;
@@ -37,6 +40,32 @@ pub(crate) struct Output {
     /// Says when to stop.
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) pace: Option<Arc<Pace>>,
+    /// How it may refer to earlier files instead of repeating them, and later ones to it.
+    pub(crate) deltas: Option<Deltas>,
+}
+
+/// What is known of a file once it is durable.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// The CRC of each block.
+    pub(crate) crcs: Vec<u32>,
+    /// What later saves need to refer to it.
+    pub(crate) blocks: Option<SavedBlocks>,
+}
+
+/// An object being written: the file, or what of it is new.
+struct Object {
+    key: String,
+    writer: Box<dyn ObjectWriter>,
+    changes: Option<Changes>,
+}
+
+/// What is known of the blocks of one chunk. Hashes and places are there if they are wanted.
+#[derive(Debug, Default)]
+struct Marks {
+    crcs: Vec<u32>,
+    hashes: Vec<BlockHash>,
+    places: Vec<BlockPlace>,
 }
 
 impl Output {
@@ -57,6 +86,7 @@ impl Output {
             recorder: None,
             gate: None,
             pace: None,
+            deltas: None,
         }
     }
 }
@@ -64,11 +94,11 @@ impl Output {
 /// Where the chunks of a capture go: a file being written, or averages being brought up to date. Send it chunk by chunk and close it.
 pub(crate) struct Sink {
     sender: Sender<Chunk>,
-    background: thread::JoinHandle<Result<Vec<u32>, Error>>,
+    background: thread::JoinHandle<Result<Written, Error>>,
 }
 
 /// What is left to do once a file is filled: wait until its bytes are durable.
-pub(crate) struct Draining(thread::JoinHandle<Result<Vec<u32>, Error>>);
+pub(crate) struct Draining(thread::JoinHandle<Result<Written, Error>>);
 
 impl Chunk {
     /// Chunk number `index`, in the first `len` bytes of `buffer`.
@@ -89,10 +119,16 @@ impl Chunk {
         self.buffer
     }
 
-    /// The CRC of each block. The caller of a save does not wait for these.
-    fn crcs(&self) -> Vec<u32> {
+    /// What `mark` says of each block. The caller of a save does not wait for this.
+    fn marks<T>(&self, mark: impl Fn(&[u8]) -> T) -> Vec<T> {
         let blocks = self.buffer[..self.len].chunks(BLOCK_BYTES);
-        blocks.map(crc32c).collect()
+        blocks.map(mark).collect()
+    }
+
+    /// Fills the last block up with zeros.
+    fn pad(&mut self) {
+        let end = self.len.next_multiple_of(BLOCK_BYTES);
+        self.buffer[self.len..end].fill(0);
     }
 }
 
@@ -102,9 +138,9 @@ impl Sink {
         Self::start(move |receiver| output.write(receiver))
     }
 
-    /// Starts a thread that takes chunks until the last sender is gone, and returns the CRCs of what it wrote.
+    /// Starts a thread that takes chunks until the last sender is gone, and returns what is known of what it wrote.
     pub(crate) fn start(
-        work: impl FnOnce(Receiver<Chunk>) -> Result<Vec<u32>, Error> + Send + 'static,
+        work: impl FnOnce(Receiver<Chunk>) -> Result<Written, Error> + Send + 'static,
     ) -> Self {
         let (sender, receiver) = channel();
         let background = thread::spawn(move || work(receiver));
@@ -131,8 +167,8 @@ impl Sink {
 }
 
 impl Draining {
-    /// Waits until the file is durable, and returns the CRC of each of its blocks.
-    pub(crate) fn finish(self) -> Result<Vec<u32>, Error> {
+    /// Waits until the file is durable, and returns what is known of its blocks.
+    pub(crate) fn finish(self) -> Result<Written, Error> {
         match self.0.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -154,11 +190,9 @@ pub(crate) fn chunk_len(index: usize, len: u64) -> Option<usize> {
 
 impl Output {
     /// Takes chunks until the last sender is gone, writes them, and makes the object durable.
-    fn write(self, receiver: Receiver<Chunk>) -> Result<Vec<u32>, Error> {
-        let key = &self.key;
-        let writer = self.store.create(key, self.len);
-        let writer = match writer.doing(|| format!("create `{key}`")) {
-            Ok(writer) => writer,
+    fn write(self, receiver: Receiver<Chunk>) -> Result<Written, Error> {
+        let object = match self.begin() {
+            Ok(object) => object,
             Err(error) => {
                 // Capture must not wait for buffers that nobody would give back.
                 receiver
@@ -167,34 +201,66 @@ impl Output {
                 return Err(error);
             }
         };
-        let crcs = self.write_chunks(writer.as_ref(), receiver)?;
+        let marks = self.write_chunks(&object, receiver)?;
         let _span = self
             .recorder
             .as_ref()
             .map(|recorder| recorder.span(Lane::Sync));
-        writer.finish().doing(|| format!("make `{key}` durable"))?;
-        Ok(crcs.into_values().flatten().collect())
+        let (changes, mut all) = (object.finish()?, Marks::default());
+        for chunk in marks.into_values() {
+            all.crcs.extend(chunk.crcs);
+            all.hashes.extend(chunk.hashes);
+            all.places.extend(chunk.places);
+        }
+        let blocks = self.deltas.map(|_| SavedBlocks {
+            hashes: all.hashes,
+            delta: changes.map(|changes| changes.finish(all.places)),
+        });
+        let crcs = all.crcs;
+        Ok(Written { crcs, blocks })
+    }
+
+    /// Begins the file, or, if it can refer to an earlier one, what of it is new.
+    fn begin(&self) -> Result<Object, Error> {
+        let store = self.store.as_ref();
+        let base = self.deltas.as_ref().map(|deltas| deltas.base(store));
+        let changes = base.transpose()?.flatten().map(Changes::new);
+        let (key, writer) = match (&self.deltas, &changes) {
+            (Some(deltas), Some(_)) => {
+                let key = deltas.keys.delta(deltas.writer);
+                let most = block_count(self.len).saturating_mul(BLOCK_BYTES as u64);
+                let writer = store.create_up_to(&key, most);
+                (key, writer)
+            }
+            _ => (self.key.clone(), store.create(&self.key, self.len)),
+        };
+        let writer = writer.doing(|| format!("create `{key}`"))?;
+        Ok(Object {
+            key,
+            writer,
+            changes,
+        })
     }
 
     /// Writes chunks on several threads; after a failure only gives their buffers back.
     fn write_chunks(
         &self,
-        writer: &dyn ObjectWriter,
+        object: &Object,
         receiver: Receiver<Chunk>,
-    ) -> Result<BTreeMap<usize, Vec<u32>>, Error> {
+    ) -> Result<BTreeMap<usize, Marks>, Error> {
         let receiver = Mutex::new(receiver);
-        let crcs = Mutex::new(BTreeMap::new());
+        let marks = Mutex::new(BTreeMap::new());
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let next = || lock(&receiver).recv().ok();
         thread::scope(|scope| {
             for _ in 0..WRITE_THREADS {
                 scope.spawn(|| {
                     cairn_device::yield_to_others();
-                    while let Some(chunk) = next() {
+                    while let Some(mut chunk) = next() {
                         let failed = lock(&failure).is_some();
                         if !failed {
-                            match self.write_chunk(writer, &chunk) {
-                                Ok(chunk_crcs) => drop(lock(&crcs).insert(chunk.index, chunk_crcs)),
+                            match self.write_chunk(object, &mut chunk) {
+                                Ok(found) => drop(lock(&marks).insert(chunk.index, found)),
                                 Err(error) => drop(lock(&failure).get_or_insert(error)),
                             }
                         }
@@ -205,33 +271,68 @@ impl Output {
         });
         match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
-            None => Ok(crcs.into_inner().unwrap_or_else(PoisonError::into_inner)),
+            None => Ok(marks.into_inner().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
-    fn write_chunk(&self, writer: &dyn ObjectWriter, chunk: &Chunk) -> Result<Vec<u32>, Error> {
+    fn write_chunk(&self, object: &Object, chunk: &mut Chunk) -> Result<Marks, Error> {
         if self.gate.as_ref().is_some_and(|gate| gate.is_cancelled()) {
             return Err(Error::Cancelled);
         }
         let len = chunk.len as u64;
-        let span = |lane| {
-            self.recorder
-                .as_ref()
-                .map(|recorder| recorder.span(lane).bytes(len))
+        let checksum = self.span(Lane::Checksum, len);
+        let hashes = self.deltas.as_ref().map(|_| chunk.marks(hash_block));
+        let mut marks = Marks {
+            crcs: chunk.marks(crc32c),
+            hashes: hashes.unwrap_or_default(),
+            places: Vec::new(),
         };
-        let checksum = span(Lane::Checksum);
-        let crcs = chunk.crcs();
         drop(checksum);
+        let offset = chunk.index as u64 * CHUNK_BYTES as u64;
+        match &object.changes {
+            None => self.put(object, offset, &chunk.buffer[..chunk.len])?,
+            Some(changes) => {
+                let first = chunk.index * (CHUNK_BYTES / BLOCK_BYTES);
+                marks.places = changes.place(first, &marks.hashes);
+                chunk.pad();
+                for stretch in stretches(&marks.places) {
+                    let bytes =
+                        stretch.blocks.start * BLOCK_BYTES..stretch.blocks.end * BLOCK_BYTES;
+                    self.put(object, stretch.offset, &chunk.buffer[bytes])?;
+                }
+            }
+        }
+        self.written.fetch_add(len, Ordering::Relaxed);
+        Ok(marks)
+    }
+
+    fn put(&self, object: &Object, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let len = bytes.len() as u64;
         if let Some(pace) = &self.pace {
             pace.wait_for(len);
         }
-        let _write = span(Lane::Write);
-        let (key, offset) = (&self.key, chunk.index as u64 * CHUNK_BYTES as u64);
-        writer
-            .write_at(offset, &chunk.buffer[..chunk.len])
-            .doing(|| format!("write bytes {offset}.. of `{key}`"))?;
-        self.written.fetch_add(len, Ordering::Relaxed);
-        Ok(crcs)
+        let _write = self.span(Lane::Write, len);
+        let written = object.writer.write_at(offset, bytes);
+        written.doing(|| format!("write bytes {offset}.. of `{}`", object.key))
+    }
+
+    fn span(&self, lane: Lane, len: u64) -> Option<SpanGuard<'_>> {
+        let recorder = self.recorder.as_ref()?;
+        Some(recorder.span(lane).bytes(len))
+    }
+}
+
+impl Object {
+    /// Makes the object durable. A delta without anything new has none.
+    fn finish(self) -> Result<Option<Changes>, Error> {
+        let stored = self.changes.as_ref().map(Changes::stored_bytes);
+        let finished = match stored {
+            None => self.writer.finish(),
+            Some(0) => Ok(()),
+            Some(len) => self.writer.finish_at(len),
+        };
+        finished.doing(|| format!("make `{}` durable", self.key))?;
+        Ok(self.changes)
     }
 }
 

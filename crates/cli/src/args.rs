@@ -42,7 +42,7 @@ pub(crate) use tokenize::Tokenize;
 pub(crate) use train::Train;
 pub(crate) use transform::Transform;
 pub(crate) use weights::Weights;
-pub(crate) use write::{Layout, Reshard};
+pub(crate) use write::{Compact, Layout, Reshard};
 
 use crate::complete;
 use crate::units::parse_percent;
@@ -159,6 +159,8 @@ pub(crate) enum Command {
     Prune(Prune),
     /// Give a step a tag, which keeps it for good
     Tag(Tag),
+    /// Write a step that refers to others anew, so that it stands alone
+    Compact(Compact),
     /// Train a model, from wherever its run is
     Train(Train),
     /// Go on with a text, as a model would

@@ -1,6 +1,7 @@
 //! One file for each verb.
 
 mod cat;
+mod compact;
 mod completions;
 mod convert;
 mod demo;
@@ -69,6 +70,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Sign(args) => sign::run(args, printer),
         Command::Scrub(args) => scrub::run(args, printer),
         Command::Repair(args) => repair::run(args, printer),
+        Command::Compact(args) => compact::run(args, printer),
         Command::Train(args) => train::run(args, printer),
         Command::Generate(args) => generate::run(args, printer),
         Command::Demo(args) => demo::run(args, printer),

@@ -55,6 +55,21 @@ impl Coverage {
         }
     }
 
+    /// Lets the object end after `len` bytes, if nothing was written behind them.
+    pub(crate) fn end_at(&mut self, len: u64) -> Result<(), Error> {
+        let end = self.ranges.last_key_value().map_or(0, |(_, end)| *end);
+        if len > self.len || end > len {
+            return Err(Error::InvalidRange {
+                key: self.key.clone(),
+                offset: len,
+                len: end.saturating_sub(len),
+                reason: "the object cannot end here",
+            });
+        }
+        self.len = len;
+        Ok(())
+    }
+
     /// Checks that every byte is covered.
     pub(crate) fn check_complete(&self) -> Result<(), Error> {
         if self.covered == self.len {
@@ -135,6 +150,18 @@ mod tests {
             })
         ));
         coverage.claim(0, 5).unwrap();
+        coverage.check_complete().unwrap();
+    }
+
+    #[test]
+    fn an_object_ends_early_only_where_nothing_lies_behind() {
+        let mut coverage = Coverage::new("a", 4 * BLOCK);
+        coverage.claim(BLOCK, BLOCK).unwrap();
+        coverage.end_at(BLOCK).unwrap_err();
+        coverage.end_at(5 * BLOCK).unwrap_err();
+        coverage.end_at(2 * BLOCK).unwrap();
+        coverage.check_complete().unwrap_err();
+        coverage.claim(0, BLOCK).unwrap();
         coverage.check_complete().unwrap();
     }
 

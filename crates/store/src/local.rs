@@ -142,6 +142,13 @@ impl Store for Local {
         Ok(Box::new(writer))
     }
 
+    fn create_up_to(&self, key: &str, most: u64) -> Result<Box<dyn ObjectWriter>, Error> {
+        key::check(key)?;
+        let staged = Staged::begin(&self.root, key, most, PutMode::Create)?;
+        let writer = LocalWriter::growing(staged, key, most, self.options.direct)?;
+        Ok(Box::new(writer))
+    }
+
     fn reader(&self, key: &str) -> Result<Box<dyn ObjectReader>, Error> {
         let path = self.path(key)?;
         let reader = LocalReader::open(key, &path, self.options.direct)?;

@@ -188,6 +188,11 @@ impl ObjectWriter for MemoryWriter {
         Ok(())
     }
 
+    fn finish_at(self: Box<Self>, len: u64) -> Result<(), Error> {
+        self.written().coverage.end_at(len)?;
+        self.finish()
+    }
+
     fn finish(self: Box<Self>) -> Result<(), Error> {
         let Written { coverage, pieces } = self
             .written

@@ -42,6 +42,18 @@ pub trait Store: Send + Sync + Debug {
     /// [`Error::NoSpace`] if the object cannot fit, [`Error::AlreadyExists`] if the key is taken.
     fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error>;
 
+    /// As [`create`](Store::create), for an object whose length is known only when it ends: at most `most` bytes.
+    ///
+    /// Where that is possible, no space is reserved before bytes are written. The object is ended by
+    /// [`ObjectWriter::finish_at`].
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Store::create).
+    fn create_up_to(&self, key: &str, most: u64) -> Result<Box<dyn ObjectWriter>, Error> {
+        self.create(key, most)
+    }
+
     /// Opens an object for reading at any offset.
     ///
     /// # Errors
@@ -241,6 +253,21 @@ pub trait ObjectWriter: Send + Sync {
     /// [`Error::Incomplete`] if a byte was never written, [`Error::AlreadyExists`] if another writer
     /// published under this key first.
     fn finish(self: Box<Self>) -> Result<(), Error>;
+
+    /// As [`finish`](ObjectWriter::finish), for an object that ends after `len` bytes, all of which were
+    /// written, and nothing behind them.
+    ///
+    /// # Errors
+    ///
+    /// As [`finish`](ObjectWriter::finish); [`Error::Unsupported`] in a store that must know the length
+    /// before.
+    fn finish_at(self: Box<Self>, len: u64) -> Result<(), Error> {
+        let _ = len;
+        Err(Error::Unsupported {
+            key: String::new(),
+            operation: "end early",
+        })
+    }
 }
 
 /// An object open for reading, by any number of threads.
@@ -292,6 +319,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
         (**self).create(key, len)
+    }
+
+    fn create_up_to(&self, key: &str, most: u64) -> Result<Box<dyn ObjectWriter>, Error> {
+        (**self).create_up_to(key, most)
     }
 
     fn reader(&self, key: &str) -> Result<Box<dyn ObjectReader>, Error> {

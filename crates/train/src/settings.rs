@@ -226,6 +226,8 @@ pub struct Checkpoints {
     pub max_failed: Option<u64>,
     /// Keep a running average of the weights that keeps so much of itself with every step, such as 0.999.
     pub ema: Option<f64>,
+    /// Write only what changed since the step before, and refer to it for the rest.
+    pub delta: bool,
 }
 
 impl Checkpoints {

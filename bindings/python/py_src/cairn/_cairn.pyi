@@ -130,6 +130,7 @@ class Run:
         overlap: str = "wait",
         queue: int = 1,
         read_twice: bool = False,
+        delta: bool = False,
         bytes_per_second: int | None = None,
         require_key: str | None = None,
         storage_options: Mapping[str, str] | None = None,

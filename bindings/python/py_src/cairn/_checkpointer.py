@@ -68,6 +68,8 @@ class Checkpointer(Reading):
             captured beside it as far as staging memory goes (``"queue"``).
         ema: averages of weights that are kept and saved with the state: see :class:`cairn.Ema` and :meth:`average`.
         read_twice: reads tensors on a device twice before they may change, and fails the save if they did.
+        delta: writes only what changed since the step before and refers to it for the rest: frozen layers, the base of an adapter and
+            idle experts are stored once. Such a step is no plain safetensors file; ``cairn compact`` makes it one.
         bytes_per_second: a cap for writing, which backs off while training steps take longer than usual.
         require_key: a public key, or its file: steps that it did not sign are refused, see :meth:`sign`.
         storage_options: settings of the object store, such as ``{"region": "eu-west-1"}``, which come before those of the environment.
@@ -88,6 +90,7 @@ class Checkpointer(Reading):
         overlap: Literal["wait", "skip", "queue"] = "wait",
         ema: Ema | Sequence[Ema] = (),
         read_twice: bool = False,
+        delta: bool = False,
         bytes_per_second: int | None = None,
         require_key: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -111,6 +114,7 @@ class Checkpointer(Reading):
             "scratch_bytes": scratch_bytes,
             "overlap": overlap,
             "read_twice": read_twice,
+            "delta": delta,
             "bytes_per_second": bytes_per_second,
             "storage_options": self._storage_options,
         }

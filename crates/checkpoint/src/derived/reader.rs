@@ -38,6 +38,7 @@ pub(crate) fn cast_file(
         data_start: 0,
         // The stored bytes are checked as they are read.
         crcs: None,
+        origins: None,
     })
 }
 
@@ -92,7 +93,7 @@ impl Reader {
                 let begin = start + index * BLOCK_BYTES;
                 let damaged = begin..begin + block.len();
                 let names = self.names_in(&damaged);
-                return Err(damage(key, damaged, &names, stored, actual));
+                return Err(damage(&self.stored, damaged, &names, stored, actual));
             }
         }
         Ok(start..end)

@@ -2,6 +2,9 @@
 
 use super::{Error, list};
 
+/// For a step that refers to files that are gone.
+const GONE: &str = "nothing was committed; save again, in full. Delete steps with `cairn prune`, which keeps what other steps refer to";
+
 impl Error {
     /// What the reader can do next.
     pub fn hint(&self) -> Option<String> {
@@ -14,6 +17,7 @@ impl Error {
             Error::Keys(problems) => problems.hint(),
             Error::NoSuchStep { .. } | Error::NoSuchAverage { .. } => self.choices(),
             Error::KeepRule { expected, .. } => Some(format!("expected {expected}")),
+            Error::BasesGone { .. } => Some(GONE.into()),
             _ => self.advice().map(Into::into),
         }
     }
@@ -106,7 +110,7 @@ impl Error {
             Error::AverageChanged { .. } => {
                 "define it as it is stored, give the new one a label of its own, or start it anew"
             }
-            Error::Version { .. } => "install a newer Cairn to read it",
+            Error::Version { .. } | Error::Needs { .. } => "install a newer Cairn to read it",
             _ => return None,
         })
     }

@@ -125,7 +125,7 @@ impl<'a> Filling<'a> {
                 let begin = base + index * BLOCK_BYTES;
                 let range = begin..begin + block.len();
                 let names = self.names_in(all, &range);
-                return Err(damage(&file.key, range, &names, stored, actual));
+                return Err(damage(file, range, &names, stored, actual));
             }
         }
         Ok(())

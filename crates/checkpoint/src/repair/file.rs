@@ -20,7 +20,7 @@ impl Mending<'_> {
         // Either will do: they have one digest.
         let part = self.copied.read_part(writer);
         let part = part.or_else(|_| self.here.read_part(writer));
-        let (part, crcs) = match part {
+        let (part, blocks) = match part {
             Ok(part) => part,
             Err(error) if error.is_damage() => {
                 self.lost(key, "the part that describes it is lost".into());
@@ -33,7 +33,7 @@ impl Mending<'_> {
         };
         let sides = Sides {
             len: entry.len_bytes,
-            crcs,
+            crcs: blocks.crcs,
             here: self.open(writer, entry.len_bytes, true)?,
             copy: self.open(writer, entry.len_bytes, false)?,
         };
@@ -72,6 +72,7 @@ impl Mending<'_> {
                 reader,
                 data_start: 0,
                 crcs: None,
+                origins: None,
             })
         }))
     }

@@ -3,9 +3,10 @@
 use super::plan::PrunePlan;
 use crate::Error;
 use crate::commit::{committed_attempt, hidden_attempt};
+use crate::delta::References;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
-use crate::names::{AttemptKeys, commit_key, deleted_key, step_folder};
+use crate::names::{AttemptKeys, commit_key, deleted_key, is_pin, step_folder};
 use crate::tags::tags_of;
 use cairn_store::{PutMode, Store};
 
@@ -18,19 +19,28 @@ use cairn_store::{PutMode, Store};
 /// # Errors
 /// If something cannot be deleted. Deleting again is harmless.
 pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
-    let mut spared = Vec::new();
+    let (mut spared, mut gone) = (Vec::new(), Vec::new());
     for (step, attempt) in &plan.remove {
         if !hide(store, *step, attempt)? {
             spared.push(*step);
         } else if plan.grace.is_zero() {
-            erase(store, *step)?;
+            gone.extend(going(store, *step)?);
         }
     }
     for step in &plan.purge {
-        erase(store, *step)?;
+        gone.extend(going(store, *step)?);
+    }
+    let folders = gone.iter().map(|(_, folder)| folder);
+    for folder in folders.chain(&plan.leftovers) {
+        delete_pins(store, folder)?;
+    }
+    // Not those of the plan, which may be old, and not before each `COMMIT` that goes is gone.
+    let references = References::read(store, &|_| false)?;
+    for (step, folder) in &gone {
+        erase(store, *step, folder, &references)?;
     }
     for folder in &plan.leftovers {
-        delete_folder(store, folder)?;
+        delete_others(store, folder, &references)?;
     }
     for upload in &plan.uploads {
         let doing = || format!("give up the upload of `{}`", upload.key);
@@ -66,25 +76,30 @@ fn hide(store: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
     put.doing(|| format!("write `{deleted}`")).map(|()| true)
 }
 
-/// Deletes the files of a step that is hidden. A save of the same step, done or under way, has files of its own, which stay; and so do those of
-/// a step that came back, where a rename is two moves and only the first was made.
-fn erase(store: &dyn Store, step: u64) -> Result<(), Error> {
-    // Else somebody else did.
+/// The folder of a hidden step, whose files go. Those of a step that came back stay: in a bucket a rename is two moves, and whoever
+/// brought it back may have made only the first.
+fn going(store: &dyn Store, step: u64) -> Result<Option<(u64, String)>, Error> {
     let Some(attempt) = hidden_attempt(store, step)? else {
-        return Ok(());
+        return Ok(None);
     };
-    let key = deleted_key(step);
+    if committed_attempt(store, step)?.as_ref() == Some(&attempt) {
+        return delete(store, &deleted_key(step)).map(|()| None);
+    }
+    Ok(Some((step, AttemptKeys::new(step, &attempt).folder)))
+}
+
+/// Deletes the files of a step that is hidden, but for those that others refer to. A save of the same step, done or under way, has
+/// files of its own, which stay.
+fn erase(store: &dyn Store, step: u64, folder: &str, references: &References) -> Result<(), Error> {
+    if !delete_others(store, folder, references)? {
+        return Ok(());
+    }
+    let (key, folder) = (deleted_key(step), step_folder(step));
     // Listed before the look for `COMMIT`: what belongs to a step that is saved anew meanwhile is not in it.
-    let folder = step_folder(step);
     let beside = store
         .list_files(&folder)
         .doing(|| format!("list `{folder}`"))?;
-    let committed = committed_attempt(store, step)?;
-    if committed.as_ref() == Some(&attempt) {
-        return delete(store, &key);
-    }
-    delete_folder(store, &AttemptKeys::new(step, &attempt).folder)?;
-    if committed.is_none() {
+    if committed_attempt(store, step)?.is_none() {
         let kept = [&key, &commit_key(step)];
         for meta in beside.iter().filter(|meta| !kept.contains(&&meta.key)) {
             delete(store, &meta.key)?;
@@ -94,9 +109,23 @@ fn erase(store: &dyn Store, step: u64) -> Result<(), Error> {
     delete(store, &key)
 }
 
-fn delete_folder(store: &dyn Store, folder: &str) -> Result<(), Error> {
+/// Deletes what lies in `folder` and nobody refers to. Returns whether that is all of it.
+fn delete_others(store: &dyn Store, folder: &str, references: &References) -> Result<bool, Error> {
     let listing = store.list(folder).doing(|| format!("list `{folder}`"))?;
-    listing.iter().try_for_each(|meta| delete(store, &meta.key))
+    let (held, free): (Vec<_>, Vec<_>) = listing
+        .iter()
+        .partition(|meta| references.holders(&meta.key).is_some());
+    free.iter().try_for_each(|meta| delete(store, &meta.key))?;
+    Ok(held.is_empty())
+}
+
+/// Takes away what an attempt says that it may refer to: it does not any more.
+fn delete_pins(store: &dyn Store, folder: &str) -> Result<(), Error> {
+    let listing = store
+        .list_files(folder)
+        .doing(|| format!("list `{folder}`"))?;
+    let mut pins = listing.iter().filter(|meta| is_pin(&meta.key));
+    pins.try_for_each(|meta| delete(store, &meta.key))
 }
 
 fn delete(store: &dyn Store, key: &str) -> Result<(), Error> {

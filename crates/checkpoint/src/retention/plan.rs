@@ -6,12 +6,13 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::clock::age_text;
 use crate::commit::{chain, hidden_attempt};
+use crate::delta::{Holder, References};
 use crate::error::StoreContext;
 use crate::names::{AttemptKeys, deleted_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps};
 use crate::verify::{check_structure, verify};
 use cairn_store::{Store, Upload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -31,6 +32,8 @@ pub struct PrunePlan {
     pub leftovers: Vec<String>,
     /// Uploads that nobody has finished and that are old enough to be nobody's, either. Their bytes are in no listing.
     pub uploads: Vec<Upload>,
+    /// Files of steps that are or were deleted, and of leftovers, that stay because others refer to them, and who does.
+    pub held: BTreeMap<String, String>,
     /// The bytes that removing all this frees, at once or after the grace period, without those of timelines.
     pub len_bytes: u64,
     /// How long the files of removed steps stay.
@@ -93,6 +96,7 @@ pub fn plan(
         uploads.retain(|upload| now.duration_since(upload.begun).is_ok_and(|old| old >= age));
         plan.uploads = uploads;
     }
+    hold(store.as_ref(), &mut plan)?;
     plan.len_bytes = freed(store.as_ref(), &plan)?;
     Ok(plan)
 }
@@ -196,6 +200,47 @@ fn is_older(
     Ok(newest.is_some_and(|at| now.duration_since(at).is_ok_and(|old| old >= age)))
 }
 
+/// Finds what has to stay for others, and passes over folders that have nothing else.
+fn hold(store: &dyn Store, plan: &mut PrunePlan) -> Result<(), Error> {
+    let removed = plan.remove.iter();
+    let removed = removed.map(|(step, attempt)| AttemptKeys::new(*step, attempt).folder);
+    let mut going: BTreeSet<String> = removed.chain(plan.leftovers.iter().cloned()).collect();
+    let mut purged = BTreeMap::new();
+    for step in &plan.purge {
+        if let Some(attempt) = hidden_attempt(store, *step)? {
+            let folder = AttemptKeys::new(*step, &attempt).folder;
+            going.insert(folder.clone());
+            purged.insert(*step, folder);
+        }
+    }
+    let references = References::read(store, &|holder| match holder {
+        Holder::Step(step) => plan.remove.contains_key(step),
+        Holder::Attempt(folder) => going.contains(folder),
+    })?;
+    let mut full = BTreeMap::new();
+    for folder in going {
+        let listing = store.list(&folder).doing(|| format!("list `{folder}`"))?;
+        let holders = |key: &String| Some((key.clone(), references.holders(key)?));
+        let held: BTreeMap<String, String> = listing
+            .iter()
+            .filter_map(|meta| holders(&meta.key))
+            .collect();
+        if !held.is_empty() && held.len() == listing.len() {
+            full.insert(folder, held.values().next().cloned().unwrap_or_default());
+        }
+        plan.held.extend(held);
+    }
+    plan.leftovers.retain(|folder| !full.contains_key(folder));
+    for (step, folder) in purged {
+        if let Some(who) = full.get(&folder) {
+            plan.purge.retain(|purged| *purged != step);
+            let reason = format!("deleted; its files stay for {who}");
+            plan.unusable.insert(step, reason);
+        }
+    }
+    Ok(())
+}
+
 fn freed(store: &dyn Store, plan: &PrunePlan) -> Result<u64, Error> {
     let mut total = 0;
     let attempts = plan.remove.iter();
@@ -203,7 +248,9 @@ fn freed(store: &dyn Store, plan: &PrunePlan) -> Result<u64, Error> {
     let purged = plan.purge.iter().map(|step| step_folder(*step));
     for folder in attempts.chain(purged).chain(plan.leftovers.iter().cloned()) {
         let listing = store.list(&folder).doing(|| format!("list `{folder}`"))?;
-        let data = listing.iter().filter(|meta| !is_timeline(&meta.key));
+        let data = listing
+            .iter()
+            .filter(|meta| !is_timeline(&meta.key) && !plan.held.contains_key(&meta.key));
         total += data.map(|meta| meta.len).sum::<u64>();
     }
     for step in plan.remove.keys() {

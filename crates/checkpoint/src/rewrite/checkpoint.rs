@@ -199,7 +199,7 @@ fn put_part(
         part.tags = new.save.tags.clone();
         part.assets = put_assets(store, attempt, &new.save.assets)?;
     }
-    part.put(store, &attempt.keys(), crcs)
+    part.put(store, &attempt.keys(), crcs, None)
 }
 
 fn output_file(attempt: &Attempt, rank: usize, plan: &WriterPlan) -> Option<OutputFile> {

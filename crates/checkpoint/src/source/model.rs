@@ -145,6 +145,7 @@ impl Source for ModelSource {
             reader: self.reader(file)?,
             data_start: 0,
             crcs: None,
+            origins: None,
         }))
     }
 

@@ -11,7 +11,7 @@
 
 use super::{Lane, Span, Timeline};
 use crate::Error;
-use crate::manifest::{FORMAT_VERSION, check_version};
+use crate::manifest::check_version;
 use crate::part::field;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ impl Timeline {
             .map(|(lane, spans)| (lane.name().into(), spans.iter().map(numbers).collect()))
             .collect();
         let members = json!({
-            "cairn": FORMAT_VERSION,
+            "cairn": 1,
             "kind": "timeline",
             "step": self.step,
             "attempt": self.attempt,

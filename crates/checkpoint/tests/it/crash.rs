@@ -1,8 +1,9 @@
 //! All ranks stop at the n-th operation, for every n and every way to stop; the next process finds the old state or the new one.
 
 use crate::common::{Model, copy_of, deadlines, latest, replace};
+use crate::delta::{small, train};
 use cairn_checkpoint::{
-    Checkpoint, Checkpointer, Error, SaveOptions, SaveReport, World, finish, unfinished,
+    Checkpoint, Checkpointer, Error, Options, SaveOptions, SaveReport, World, finish, unfinished,
 };
 use cairn_store::testing::{CrashPlan, CrashStore};
 use cairn_store::{Memory, Store};
@@ -19,6 +20,8 @@ struct Scenario {
     step: u64,
     next: Model,
     save: SaveOptions,
+    /// Whether saves refer to earlier ones.
+    delta: bool,
 }
 
 type Results = Vec<Result<SaveReport, Arc<Error>>>;
@@ -52,16 +55,27 @@ impl Scenario {
     fn start(&self) -> Memory {
         let disk = Memory::new();
         if let Some((step, model)) = &self.before {
-            model.save_ok(&(Arc::new(disk.clone()) as Arc<dyn Store>), *step);
+            let store = Arc::new(disk.clone()) as Arc<dyn Store>;
+            let worlds = World::threads(model.world());
+            let save = SaveOptions::default();
+            for result in model.launch(&store, &worlds, *step, &save, &self.options()) {
+                result.unwrap();
+            }
         }
         disk
     }
 
     fn save_next(&self, store: &Arc<dyn Store>) -> Results {
         let worlds = World::threads(self.next.world());
-        let options = deadlines(5000, 2500);
         self.next
-            .launch(store, &worlds, self.step, &self.save, &options)
+            .launch(store, &worlds, self.step, &self.save, &self.options())
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            delta: self.delta,
+            ..deadlines(5000, 2500)
+        }
     }
 
     /// Whether the step has a manifest that it did not have at the start.
@@ -131,6 +145,7 @@ fn a_crash_while_saving_keeps_the_step_before_or_gives_the_new_one() {
         step: 2,
         next: Model::on(MESH, 2),
         save: SaveOptions::default(),
+        delta: false,
     };
     assert!(scenario.try_every_crash() > 0);
 }
@@ -142,6 +157,7 @@ fn a_crash_while_replacing_a_step_keeps_the_old_one_or_gives_the_new_one() {
         step: 1,
         next: Model::on(MESH, 2),
         save: replace(),
+        delta: false,
     };
     assert_eq!(scenario.try_every_crash(), 0);
 }
@@ -157,6 +173,22 @@ fn a_crash_of_the_first_save_leaves_nothing_or_all_of_it() {
             assets: [("config.json".to_string(), b"{}".to_vec())].into(),
             ..SaveOptions::default()
         },
+        delta: false,
     };
     assert!(scenario.try_every_crash() > 0);
+}
+
+#[test]
+fn a_crash_of_a_save_that_refers_to_the_step_before_harms_neither() {
+    let before = small("tp=2");
+    for (step, save) in [(2, SaveOptions::default()), (1, replace())] {
+        let scenario = Scenario {
+            next: train(&before, 2, &["adapter"]),
+            before: Some((1, before.clone())),
+            step,
+            save,
+            delta: true,
+        };
+        scenario.try_every_crash();
+    }
 }

@@ -347,7 +347,7 @@ fn rewrite_commit(patient: &Patient, change: impl FnOnce(&mut Map<String, Value>
 fn a_newer_format_is_refused_by_name() {
     let patient = Patient::new(memory(), 1);
     rewrite_commit(&patient, |members| {
-        members.insert("cairn".into(), json!(2));
+        members.insert("cairn".into(), json!(3));
     });
     let run = Checkpointer::new(patient.store.clone(), World::single());
     let errors = [
@@ -358,10 +358,23 @@ fn a_newer_format_is_refused_by_name() {
         let Error::Version { file, found, .. } = &error else {
             panic!("{error}");
         };
-        assert_eq!((file.as_str(), *found), (patient.key_of("COMMIT"), 2));
+        assert_eq!((file.as_str(), *found), (patient.key_of("COMMIT"), 3));
     }
     let state = survey(&patient.store, 1, 1.0, &|_| {}).unwrap();
     assert!(matches!(state, StepState::TooNew(Error::Version { .. })));
+}
+
+#[test]
+fn what_a_document_needs_and_this_build_does_not_know_is_refused_by_name() {
+    let patient = Patient::new(memory(), 1);
+    rewrite_commit(&patient, |members| {
+        members.insert("cairn".into(), json!(2));
+        members.insert("needs".into(), json!(["delta", "telepathy"]));
+    });
+    let error = Checkpoint::open(patient.store.clone(), 1).unwrap_err();
+    assert!(error.to_string().contains("`telepathy`"), "{error}");
+    let state = survey(&patient.store, 1, 1.0, &|_| {}).unwrap();
+    assert!(matches!(state, StepState::TooNew(Error::Needs { .. })));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Arguments of the verbs that write or delete.
 
 use super::Weights;
+use crate::complete;
 use crate::units::parse_size;
 use cairn::sharding::Mesh;
 use clap::Args;
@@ -46,5 +47,22 @@ pub(crate) struct Reshard {
     pub(crate) replace: bool,
     /// Show what would be written, and write nothing
     #[arg(long = "plan", visible_alias = "dry-run")]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A step that was saved as a delta refers to files of earlier steps. Afterwards it stands alone, its files are plain safetensors
+files, and the earlier steps can be deleted.
+
+Examples:
+  cairn compact runs/7b:12000
+  cairn compact runs/7b --dry-run")]
+pub(crate) struct Compact {
+    /// A step, or a run whose newest whole step is meant
+    #[arg(add = complete::paths())]
+    pub(crate) path: String,
+    /// Show what would be written, and write nothing
+    #[arg(long)]
     pub(crate) dry_run: bool,
 }

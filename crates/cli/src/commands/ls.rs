@@ -7,7 +7,8 @@ use crate::printer::Printer;
 use crate::table::{Cell, Paint, Style, Table, cell};
 use crate::units::{age, plural, size};
 use cairn::checkpoint::{
-    COMMIT, StepState, Unfinished, all_steps, is_timeline, step_folder, survey,
+    COMMIT, DeltaSummary, Manifest, StepState, Unfinished, all_steps, is_timeline, step_folder,
+    survey,
 };
 use cairn::store::Store;
 use serde::Serialize;
@@ -27,9 +28,29 @@ struct Step {
     age_seconds: Option<u64>,
     state: &'static str,
     len_bytes: u64,
+    /// What the step has of its own and what it refers to, if it refers to others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<Delta>,
     writers: Option<usize>,
     tags: Vec<String>,
     note: Option<String>,
+}
+
+/// What of a step lies in its own files.
+#[derive(Debug, Serialize)]
+struct Delta {
+    /// The bytes of all it stands for.
+    full_bytes: u64,
+    #[serde(flatten)]
+    summary: DeltaSummary,
+}
+
+impl Delta {
+    /// `1.0 MiB of 2.0 GiB`
+    fn text(&self) -> String {
+        let own = size(self.summary.stored_bytes);
+        format!("{own} of {}", size(self.full_bytes))
+    }
 }
 
 pub(crate) fn run(args: &Ls, printer: &Printer) -> Result<Exit, Error> {
@@ -65,6 +86,7 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
         age_seconds: age.map(|age| age.as_secs()),
         state: "complete",
         len_bytes: data.map(|meta| meta.len).sum(),
+        delta: None,
         writers: None,
         tags: Vec::new(),
         note: None,
@@ -72,6 +94,7 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
     match survey(run, step, 0.0, &|_| ())? {
         StepState::Whole(checkpoint, _) => {
             found.writers = Some(checkpoint.manifest().writers());
+            found.delta = delta(checkpoint.manifest());
             found.tags = checkpoint.tags()?;
         }
         StepState::Damaged(checkpoint, report) => {
@@ -104,6 +127,13 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
     Ok(found)
 }
 
+fn delta(manifest: &Manifest) -> Option<Delta> {
+    Some(Delta {
+        full_bytes: manifest.len_bytes,
+        summary: manifest.delta.clone()?,
+    })
+}
+
 fn first_damage(damage: &[cairn::checkpoint::Error]) -> String {
     let Some(first) = damage.first() else {
         return String::new();
@@ -128,11 +158,21 @@ fn what_is_missing(attempts: &[Unfinished]) -> String {
 
 impl Report {
     fn text(&self, paint: Paint) -> String {
-        let mut table = Table::new(&[
+        let mut columns = vec![
             " STEP", " AGE", "STATE", " SIZE", " WRITERS", "TAGS", "NOTE",
-        ]);
+        ];
+        let deltas = self.steps.iter().any(|step| step.delta.is_some());
+        if deltas {
+            columns.insert(4, "DELTA");
+        }
+        let mut table = Table::new(&columns);
         for step in &self.steps {
-            table.row(self.row(step));
+            let mut row = self.row(step);
+            if deltas {
+                let text = step.delta.as_ref().map(Delta::text);
+                row.insert(4, text.unwrap_or_default().into());
+            }
+            table.row(row);
         }
         let whole = self
             .steps

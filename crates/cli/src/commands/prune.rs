@@ -24,6 +24,8 @@ struct Report {
     leftovers: Vec<String>,
     /// The keys of unfinished uploads.
     uploads: Vec<String>,
+    /// File → the steps that refer to it.
+    held: BTreeMap<String, String>,
     freed_bytes: u64,
     grace_seconds: u64,
 }
@@ -100,6 +102,7 @@ impl Report {
                 .iter()
                 .map(|upload| upload.key.clone())
                 .collect(),
+            held: plan.held.clone(),
             freed_bytes: plan.len_bytes,
             grace_seconds: plan.grace.as_secs(),
         }
@@ -163,6 +166,10 @@ impl Report {
         for folder in self.leftovers.iter().chain(&self.uploads) {
             let verb = cell(Style::Red, "remove");
             table.row(vec![verb, "".into(), folder.as_str().into()]);
+        }
+        for (file, who) in &self.held {
+            let what = format!("{file}, which is needed by {who}");
+            table.row(vec![cell(Style::Green, "keep"), "".into(), what.into()]);
         }
         table.render(paint)
     }

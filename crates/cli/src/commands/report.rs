@@ -115,7 +115,11 @@ fn gather(run: &Arc<dyn Store>, last: usize, wanted: Option<u64>) -> Result<Vec<
             Ok(checkpoint) => saved.push(Saved::read(&checkpoint)?),
             // What is wrong with a step is told by `cairn ls`, unless it is this one that is asked for.
             Err(error) if wanted == Some(step) => return Err(error.into()),
-            Err(CheckpointError::Incomplete { .. } | CheckpointError::Version { .. }) => {}
+            Err(
+                CheckpointError::Incomplete { .. }
+                | CheckpointError::Version { .. }
+                | CheckpointError::Needs { .. },
+            ) => {}
             Err(error) if error.is_damage() => {}
             Err(error) => return Err(error.into()),
         }

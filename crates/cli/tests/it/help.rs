@@ -36,6 +36,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       recipe       Show what a recipe makes of the tensors of a checkpoint
       prune        Delete old steps of a run
       tag          Give a step a tag, which keeps it for good
+      compact      Write a step that refers to others anew, so that it stands alone
       train        Train a model, from wherever its run is
       generate     Go on with a text, as a model would
       demo         Watch a model train, be killed, and go on elsewhere, on this machine
@@ -104,6 +105,7 @@ fn every_verb_has_examples_in_its_help() {
         "report",
         "prune",
         "tag",
+        "compact",
         "demo",
         "completions",
     ];

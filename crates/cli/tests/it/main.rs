@@ -7,6 +7,7 @@
 )]
 
 mod buckets;
+mod compact;
 mod convert;
 mod demo;
 mod diff;

@@ -35,6 +35,7 @@ const LINES: &[&str] = &[
     "repair run:10 --from run",
     "keygen key",
     "sign run --key key",
+    "compact run --dry-run",
     "demo --gb 0.001 --steps 20 --dir demo",
     "completions bash",
 ];

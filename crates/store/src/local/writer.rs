@@ -39,6 +39,16 @@ impl LocalWriter {
     /// Reserves `len` bytes for the staged object.
     pub(super) fn new(staged: Staged, key: &str, len: u64, direct: bool) -> Result<Self, Error> {
         system::reserve(staged.file(), len).map_err(|error| staged.explain("reserve", error))?;
+        Self::growing(staged, key, len, direct)
+    }
+
+    /// Takes space as bytes come, for a staged object of at most `len` bytes.
+    pub(super) fn growing(
+        staged: Staged,
+        key: &str,
+        len: u64,
+        direct: bool,
+    ) -> Result<Self, Error> {
         let direct = if direct && len >= ALIGNMENT as u64 {
             system::open_direct(staged.path(), OpenOptions::new().write(true))
                 .map_err(|error| staged.explain("open", error))?
@@ -115,6 +125,13 @@ impl ObjectWriter for LocalWriter {
             self.progress().tail = Some((offset + blocks.len() as u64, tail.to_vec()));
         }
         Ok(())
+    }
+
+    fn finish_at(self: Box<Self>, len: u64) -> Result<(), Error> {
+        self.progress().coverage.end_at(len)?;
+        let cut = self.staged.file().set_len(len);
+        cut.map_err(|error| self.staged.explain("cut", error))?;
+        self.finish()
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {

@@ -245,6 +245,22 @@ impl ObjectWriter for Writer {
         Ok(())
     }
 
+    fn finish_at(mut self: Box<Self>, len: u64) -> Result<(), Error> {
+        self.progress().coverage.end_at(len)?;
+        self.progress().coverage.check_complete()?;
+        self.len = len;
+        // All parts but the last are on their way; of the last, there is what was written.
+        let last = self.progress().filling.pop_last();
+        if let Some((part, mut filling)) = last {
+            filling.bytes.truncate(self.part_len(part));
+            match self.target.upload.is_some() {
+                true => self.send(part, filling.bytes),
+                false => drop(self.progress().filling.insert(part, filling)),
+            }
+        }
+        self.finish()
+    }
+
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
         self.progress().coverage.check_complete()?;
         let target = self.target.clone();

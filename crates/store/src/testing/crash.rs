@@ -225,20 +225,17 @@ impl Image {
     }
 }
 
-impl<S: Store + 'static> Store for CrashStore<S> {
-    fn url(&self) -> String {
-        self.shared.inner.url()
-    }
-
-    fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
+impl<S: Store + 'static> CrashStore<S> {
+    /// Begins an object of at most `len` bytes, which `create` makes underneath.
+    fn begin(
+        &self,
+        key: &str,
+        len: u64,
+        create: impl FnOnce(&S) -> Result<Box<dyn ObjectWriter>, Error>,
+    ) -> Result<Box<dyn ObjectWriter>, Error> {
         let shared = &self.shared;
-        shared.run(|| {}, || shared.inner.put(key, bytes, mode))
-    }
-
-    fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
-        let shared = &self.shared;
-        let create = || {
-            let inner = shared.inner.create(key, len)?;
+        let begin = || {
+            let inner = create(&shared.inner)?;
             let image = Arc::new(Image {
                 key: key.to_owned(),
                 len,
@@ -251,7 +248,44 @@ impl<S: Store + 'static> Store for CrashStore<S> {
                 image,
             })
         };
-        Ok(Box::new(shared.run(|| {}, create)?))
+        Ok(Box::new(shared.run(|| {}, begin)?))
+    }
+}
+
+impl<S: Store> CrashWriter<S> {
+    /// Ends the object as `end` does.
+    fn end(
+        self,
+        end: impl FnOnce(Box<dyn ObjectWriter>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Self {
+            shared,
+            inner,
+            image,
+        } = self;
+        let finished = shared.run(|| {}, || end(inner));
+        // Not earlier: it is a leftover if the store dies before it is finished.
+        drop(image);
+        finished
+    }
+}
+
+impl<S: Store + 'static> Store for CrashStore<S> {
+    fn url(&self) -> String {
+        self.shared.inner.url()
+    }
+
+    fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.run(|| {}, || shared.inner.put(key, bytes, mode))
+    }
+
+    fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
+        self.begin(key, len, |inner| inner.create(key, len))
+    }
+
+    fn create_up_to(&self, key: &str, most: u64) -> Result<Box<dyn ObjectWriter>, Error> {
+        self.begin(key, most, |inner| inner.create_up_to(key, most))
     }
 
     fn reader(&self, key: &str) -> Result<Box<dyn ObjectReader>, Error> {
@@ -336,15 +370,11 @@ impl<S: Store> ObjectWriter for CrashWriter<S> {
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
-        let Self {
-            shared,
-            inner,
-            image,
-        } = *self;
-        let finished = shared.run(|| {}, || inner.finish());
-        // Not earlier: it is a leftover if the store dies before it is finished.
-        drop(image);
-        finished
+        (*self).end(|inner| inner.finish())
+    }
+
+    fn finish_at(self: Box<Self>, len: u64) -> Result<(), Error> {
+        (*self).end(|inner| inner.finish_at(len))
     }
 }
 

@@ -46,6 +46,15 @@ impl<S: Store> FlakyStore<S> {
         self.rules.lock().clear();
     }
 
+    fn writer(&self, inner: Box<dyn ObjectWriter>, key: &str, len: u64) -> Box<dyn ObjectWriter> {
+        Box::new(FlakyWriter {
+            inner,
+            rules: Arc::clone(&self.rules),
+            key: key.to_owned(),
+            len,
+        })
+    }
+
     /// The store underneath, which works.
     pub fn inner(&self) -> &S {
         &self.inner
@@ -75,12 +84,13 @@ impl<S: Store> Store for FlakyStore<S> {
     fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
         let create = |_: &[Fault]| self.inner.create(key, len);
         let inner = self.rules.run(Operation::Create, key, len, create)?;
-        Ok(Box::new(FlakyWriter {
-            inner,
-            rules: Arc::clone(&self.rules),
-            key: key.to_owned(),
-            len,
-        }))
+        Ok(self.writer(inner, key, len))
+    }
+
+    fn create_up_to(&self, key: &str, most: u64) -> Result<Box<dyn ObjectWriter>, Error> {
+        let create = |_: &[Fault]| self.inner.create_up_to(key, most);
+        let inner = self.rules.run(Operation::Create, key, 0, create)?;
+        Ok(self.writer(inner, key, most))
     }
 
     fn reader(&self, key: &str) -> Result<Box<dyn ObjectReader>, Error> {
@@ -176,6 +186,13 @@ impl ObjectWriter for FlakyWriter {
             len,
         } = *self;
         rules.run(Operation::Finish, &key, len, |_| inner.finish())
+    }
+
+    fn finish_at(self: Box<Self>, len: u64) -> Result<(), Error> {
+        let Self {
+            inner, rules, key, ..
+        } = *self;
+        rules.run(Operation::Finish, &key, len, |_| inner.finish_at(len))
     }
 }
 

@@ -54,8 +54,10 @@ impl Keeper {
         let session = broadcast_value(group, 0, session.as_ref())?;
         let world = World::new(group.rank(), group.size(), session);
         let world = world.expect("a rank is less than the size of its group");
+        let mut options = home.options;
+        options.delta |= settings.checkpoints.delta;
         Ok(Self {
-            checkpointer: Checkpointer::with_options(home.store, world.clone(), home.options),
+            checkpointer: Checkpointer::with_options(home.store, world.clone(), options),
             world,
             average: None,
             options: SaveOptions {

@@ -8,7 +8,7 @@ use crate::open::Opened;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{age, count, plural, size};
 use cairn::checkpoint::tags::tags_of;
-use cairn::checkpoint::{COMMIT, FORMAT_VERSION, Manifest, step_folder};
+use cairn::checkpoint::{COMMIT, DeltaSummary, Manifest, step_folder};
 use cairn::formats::Model;
 use cairn::store::Store;
 use cairn::store::redact;
@@ -34,6 +34,9 @@ pub(super) struct Summary {
     writers: Option<usize>,
     files: usize,
     len_bytes: u64,
+    /// What the step has of its own and what it refers to, if it refers to others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<DeltaSummary>,
     tensors: usize,
     elements: u64,
     tensor_bytes: u64,
@@ -103,9 +106,10 @@ impl Summary {
             attempt: Some(manifest.attempt.clone()),
             writers: Some(manifest.writers()),
             files: files
-                .filter(|meta| meta.key.ends_with(".safetensors"))
+                .filter(|meta| meta.key.ends_with(".safetensors") || meta.key.ends_with(".delta"))
                 .count(),
             len_bytes: manifest.len_bytes,
+            delta: manifest.delta.clone(),
             tags: tags_of(run, manifest)?,
             values: manifest.values.clone(),
             assets: assets.collect(),
@@ -128,7 +132,8 @@ impl Summary {
     pub(super) fn text(&self, paint: Paint) -> String {
         let mut facts = Table::facts();
         let format = match self.format {
-            "cairn" => format!("Cairn checkpoint, version {FORMAT_VERSION}"),
+            "cairn" if self.delta.is_some() => "Cairn checkpoint, version 2, a delta".to_string(),
+            "cairn" => "Cairn checkpoint, version 1".to_string(),
             "hf" => "Hugging Face model".to_string(),
             "dcp" => "torch distributed checkpoint".to_string(),
             "megatron" => "Megatron checkpoint".to_string(),
@@ -138,6 +143,11 @@ impl Summary {
         self.history(&mut facts);
         let mut files = vec![plural(self.files, "file"), size(self.len_bytes)];
         files.extend(self.writers.map(|writers| plural(writers, "writer")));
+        files.extend(self.delta.as_ref().map(|delta| {
+            let bases = delta.bases.values().map(|files| files.len()).sum();
+            let (own, bases) = (size(delta.stored_bytes), plural(bases, "file"));
+            format!("{own} of its own, the rest in {bases} of other attempts")
+        }));
         facts.fact("files", files.join(", "));
         facts.fact(
             "tensors",

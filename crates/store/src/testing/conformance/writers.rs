@@ -3,13 +3,14 @@
 use super::{Check, SIZES, keys, pattern};
 use crate::{ALIGNMENT, AlignedBuffer, Error, PutMode, Store};
 
-pub(super) const CHECKS: [Check; 8] = [
+pub(super) const CHECKS: [Check; 9] = [
     every_size_survives_from_aligned_and_unaligned_memory,
     threads_write_in_any_order,
     ranges_of_any_alignment_read_back,
     reading_beyond_the_end_is_an_error,
     writes_that_break_the_rules_are_refused,
     an_incomplete_object_cannot_be_finished,
+    an_object_may_end_early,
     an_unfinished_object_is_invisible_and_leaves_nothing,
     an_absurd_length_is_refused_or_harmless,
 ];
@@ -154,6 +155,32 @@ fn an_incomplete_object_cannot_be_finished(store: &dyn Store) {
         assert_eq!(store.head("a/b").expect("head"), None);
     }
     assert!(keys(store, "").is_empty());
+}
+
+fn an_object_may_end_early(store: &dyn Store) {
+    let bytes = pattern(5, 6 * ALIGNMENT);
+    let block = ALIGNMENT as u64;
+    let begun = |key: &str| {
+        let writer = store.create_up_to(key, 6 * block).expect("create");
+        writer
+            .write_at(block, &bytes[ALIGNMENT..3 * ALIGNMENT])
+            .expect("write");
+        writer
+    };
+    let writer = begun("a");
+    writer.write_at(0, &bytes[..ALIGNMENT]).expect("write");
+    writer.finish_at(3 * block).expect("finish");
+    assert!(store.get("a").expect("get") == bytes[..3 * ALIGNMENT]);
+    for wrong in [block, 2 * block, 3 * block, 4 * block, 7 * block] {
+        begun("b")
+            .finish_at(wrong)
+            .expect_err("a hole, or bytes behind the end");
+        assert_eq!(store.head("b").expect("head"), None);
+    }
+    let whole = store.create_up_to("c", 6 * block).expect("create");
+    whole.write_at(0, &bytes).expect("write");
+    whole.finish().expect("finish");
+    assert!(store.get("c").expect("get") == bytes);
 }
 
 fn an_unfinished_object_is_invisible_and_leaves_nothing(store: &dyn Store) {

@@ -1,0 +1,105 @@
+//! Which files must stay because something that is committed, or may yet be, refers to them.
+
+use super::pin;
+use crate::Error;
+use crate::error::StoreContext;
+use crate::manifest::Manifest;
+use crate::names::{AttemptKeys, commit_key, is_pin, step_folder};
+use crate::run::all_steps;
+use cairn_store::Store;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The files that other steps refer to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct References {
+    /// File → who needs it.
+    by_file: BTreeMap<String, BTreeSet<Holder>>,
+}
+
+/// Who refers to a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    /// A committed step.
+    Step(u64),
+    /// An attempt that is not committed, by its folder.
+    Attempt(String),
+}
+
+impl References {
+    /// Finds every reference in the run, but for those of holders that are `gone`, which are not looked at. All manifests are read
+    /// before any pin.
+    ///
+    /// That order is what makes it safe while others save and prune. A writer pins a file, then looks whether the step it has the file
+    /// from is committed, then commits. So if a pin comes too late to be seen here, that step was committed when the manifests
+    /// were read, and its own reference was seen.
+    ///
+    /// # Errors
+    /// If something cannot be read that may refer to a file.
+    pub(crate) fn read(store: &dyn Store, gone: &dyn Fn(&Holder) -> bool) -> Result<Self, Error> {
+        let mut found = Self::default();
+        let mut committed = BTreeMap::new();
+        for step in all_steps(store)? {
+            if let Some(manifest) = read_manifest(store, step)? {
+                let holder = Holder::Step(step);
+                if !gone(&holder) {
+                    found.add(manifest.base_files(), &holder);
+                }
+                committed.insert(step, manifest.attempt);
+            }
+        }
+        for step in all_steps(store)? {
+            let folder = step_folder(step);
+            let attempts = store.list_folders(&folder);
+            for attempt in attempts.doing(|| format!("list `{folder}`"))? {
+                let folder = AttemptKeys::new(step, &attempt).folder;
+                let holder = Holder::Attempt(folder.clone());
+                if committed.get(&step) != Some(&attempt) && !gone(&holder) {
+                    found.add(pinned(store, &folder)?, &holder);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, files: Vec<String>, holder: &Holder) {
+        for file in files {
+            self.by_file.entry(file).or_default().insert(holder.clone());
+        }
+    }
+
+    /// Who needs `file`, in words; `None` if nobody does.
+    pub(crate) fn holders(&self, file: &str) -> Option<String> {
+        let holders = self.by_file.get(file)?;
+        let texts = holders.iter().map(|holder| match holder {
+            Holder::Step(step) => format!("step {step}"),
+            Holder::Attempt(folder) => format!("`{folder}`, which is not committed yet"),
+        });
+        Some(texts.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The files that the writers of an attempt pinned.
+fn pinned(store: &dyn Store, folder: &str) -> Result<Vec<String>, Error> {
+    let mut files = Vec::new();
+    let listing = store.list_files(folder);
+    for meta in listing.doing(|| format!("list `{folder}`"))? {
+        if is_pin(&meta.key) {
+            files.extend(pin::read(store, &meta.key)?);
+        }
+    }
+    Ok(files)
+}
+
+/// The manifest of `step`. There is none if it is not committed, damaged or too new: then its pins tell what it refers to.
+fn read_manifest(store: &dyn Store, step: u64) -> Result<Option<Manifest>, Error> {
+    let key = commit_key(step);
+    let bytes = match store.get(&key) {
+        Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
+        result => result.doing(|| format!("read `{key}`"))?,
+    };
+    match Manifest::decode(&key, &bytes) {
+        Err(Error::Version { .. } | Error::Needs { .. }) => Ok(None),
+        Err(error) if error.is_damage() => Ok(None),
+        result => result.map(Some),
+    }
+}
