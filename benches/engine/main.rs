@@ -3,6 +3,7 @@
 //! `cargo bench --bench engine -- DIRECTORY GIGABYTES RANKS` prints one JSON line for each measurement. Disks of shared
 //! machines change speed from second to second, so every round measures the raw disk and Cairn in turn.
 
+mod delta;
 mod files;
 mod limits;
 mod load;
@@ -42,6 +43,7 @@ fn main() {
             save::measure(&job);
             load::measure(&job);
             files::remove(&job.directory.join("run"));
+            delta::measure(&job);
         }
         // `cargo bench` without arguments: what does not need a disk.
         _ => plan::measure(),
