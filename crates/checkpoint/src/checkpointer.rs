@@ -110,7 +110,8 @@ impl Checkpointer {
     /// Until the step is committed, readers see the steps before it and nothing of this one.
     ///
     /// # Errors
-    /// If the step is committed already, the state does not hold together, or the save before failed and nobody looked.
+    /// If the step is committed already, or the state does not hold together. [`Error::PreviousSave`] if a save before failed and nobody
+    /// looked: nothing of this step was begun, so call again to save it, or [`give_up`](Self::give_up), which the other ranks wait for.
     pub fn save(&self, step: u64, state: &State, options: &SaveOptions) -> Result<Saving, Error> {
         let started = Instant::now();
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
