@@ -24,6 +24,11 @@ impl Buffer {
         self.slab.is_pinned()
     }
 
+    /// Whether other processes may see it, too.
+    pub fn is_shared(&self) -> bool {
+        self.slab.is_shared()
+    }
+
     pub(crate) fn start(&self) -> *mut u8 {
         // SAFETY: the offset lies in the slab's one allocation.
         unsafe { self.slab.start().add(self.offset) }

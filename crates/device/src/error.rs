@@ -48,6 +48,14 @@ pub enum Error {
         /// What was asked for.
         len_bytes: usize,
     },
+    /// Memory cannot be shared between processes.
+    #[error("cannot {doing} shared memory: {reason}")]
+    Shared {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system says, or what is wrong with it.
+        reason: String,
+    },
 }
 
 impl Error {
@@ -65,6 +73,9 @@ impl Error {
                 "an earlier failure of the device shows itself late: look for one in the training program"
             }
             Self::NoScratch { .. } => "allow less device memory for scratch",
+            Self::Shared { .. } => {
+                "saves go on in memory of their own; `cairn keeper status` shows what the keeper holds"
+            }
             Self::NoMemory { .. } => "allow less staging memory: the save then goes through a ring",
         };
         Some(hint.into())

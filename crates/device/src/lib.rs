@@ -17,6 +17,7 @@
 //! * [`Meeting`] is where threads read what others lend, without a copy.
 //! * [`system`] tells how much memory there is.
 //! * [`Buffer`]s come from slabs of page-aligned memory, pinned for a device if it allows.
+//! * [`SharedMemory`] is memory that several processes see and that outlives each of them; its [`Mapping`] is cut into buffers, too.
 //!
 //! [`cuda::device`] opens NVIDIA GPUs through the driver's library, which is looked for when it is first needed: one program
 //! runs on machines with and without it.
@@ -39,6 +40,7 @@ mod filling;
 mod meeting;
 mod memory;
 mod scratch;
+mod shared;
 mod slab;
 pub mod system;
 #[cfg(feature = "testing")]
@@ -52,4 +54,5 @@ pub use filling::Filling;
 pub use meeting::{Meeting, Missed};
 pub use memory::{Memory, Owner, Place};
 pub use scratch::{Packing, Scratch};
+pub use shared::{Mapping, SharedMemory};
 pub use slab::{SlabOptions, slab};

@@ -29,8 +29,18 @@ pub struct SlabOptions {
 #[derive(Debug)]
 pub(crate) struct Slab {
     start: NonNull<u8>,
-    layout: Layout,
+    len: usize,
+    origin: Origin,
     pinned: Option<Arc<dyn Device>>,
+}
+
+/// Where the memory of a slab comes from, and goes back to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin {
+    /// The allocator.
+    Heap(Layout),
+    /// A mapping that other processes may have, too.
+    Mapping,
 }
 
 // SAFETY: a slab is plain memory; its buffers divide it among themselves.
@@ -53,35 +63,59 @@ pub fn slab(
     if total == 0 {
         return Ok((Vec::new(), None));
     }
-    // The system would promise it all the same.
-    if available_bytes().is_some_and(|bytes| (total as u64).saturating_add(LEFT_BYTES) > bytes) {
+    if !is_available(total as u64) {
         return Err(refused());
     }
     // SAFETY: the layout is not empty.
     let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
-    let mut slab = Slab {
-        start,
-        layout,
-        pinned: None,
-    };
-    // Without them the slab has small pages.
-    slab.advise(0, total, Advice::LinuxHugepage);
-    let threads = match (&options.pin, options.prefault_threads) {
-        (Some(_), threads) => threads.max(1),
-        (None, threads) => threads,
-    };
-    slab.prefault(threads);
-    let refusal = options
-        .pin
-        .as_ref()
-        .and_then(|device| slab.pin(device).err());
-    let slab = Arc::new(slab);
-    // SAFETY: the ranges lie in the slab and do not meet.
-    let buffer = |index| unsafe { Buffer::new(slab.clone(), index * len, len) };
-    Ok(((0..count).map(buffer).collect(), refusal))
+    // SAFETY: allocated with this layout, and nobody else's.
+    let mut slab = unsafe { Slab::new(start, total, Origin::Heap(layout)) };
+    let refusal = slab.prepare(options);
+    Ok((Slab::cut(&Arc::new(slab), len), refusal))
+}
+
+/// Whether so much memory can be touched without ending a process: the system would promise it all the same.
+pub(crate) fn is_available(len_bytes: u64) -> bool {
+    available_bytes().is_none_or(|bytes| len_bytes.saturating_add(LEFT_BYTES) <= bytes)
 }
 
 impl Slab {
+    /// # Safety
+    /// The `len` bytes from `start` on are initialised memory of this origin, and the slab's alone.
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize, origin: Origin) -> Self {
+        Self {
+            start,
+            len,
+            origin,
+            pinned: None,
+        }
+    }
+
+    /// Gives the memory large pages, finds it beforehand, and pins it, as far as asked. Returns why it is not pinned, if it should be.
+    pub(crate) fn prepare(&mut self, options: &SlabOptions) -> Option<Error> {
+        // Without them the slab has small pages.
+        self.advise(0, self.len, Advice::LinuxHugepage);
+        let threads = match (&options.pin, options.prefault_threads) {
+            (Some(_), threads) => threads.max(1),
+            (None, threads) => threads,
+        };
+        self.prefault(threads);
+        let device = options.pin.as_ref()?;
+        self.pin(device).err()
+    }
+
+    /// Divides a slab that has no buffers yet into buffers of `len` bytes.
+    pub(crate) fn cut(slab: &Arc<Self>, len: usize) -> Vec<Buffer> {
+        let count = slab.len.checked_div(len).unwrap_or(0);
+        // SAFETY: the ranges lie in the slab and do not meet.
+        let buffer = |index| unsafe { Buffer::new(slab.clone(), index * len, len) };
+        (0..count).map(buffer).collect()
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.origin, Origin::Mapping)
+    }
+
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -92,7 +126,7 @@ impl Slab {
 
     /// Has the system find memory for every page now, on several threads: most of what pinning costs.
     fn prefault(&self, threads: usize) {
-        let total = self.layout.size();
+        let total = self.len;
         let share = total
             .div_ceil(threads.max(1))
             .next_multiple_of(HUGE_PAGE_BYTES);
@@ -117,7 +151,7 @@ impl Slab {
 
     fn pin(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {
         // SAFETY: the memory stays where it is until `drop`, which takes this back first.
-        unsafe { device.pin(self.start(), self.layout.size()) }?;
+        unsafe { device.pin(self.start(), self.len) }?;
         self.pinned = Some(device.clone());
         Ok(())
     }
@@ -129,7 +163,13 @@ impl Drop for Slab {
             // SAFETY: it was pinned, and buffers are dropped only when no copy to them is under way.
             unsafe { device.unpin(self.start()) };
         }
-        // SAFETY: allocated with this layout, and the last buffer is gone.
-        unsafe { dealloc(self.start(), self.layout) };
+        match self.origin {
+            // SAFETY: allocated with this layout, and the last buffer is gone.
+            Origin::Heap(layout) => unsafe { dealloc(self.start(), layout) },
+            Origin::Mapping => {
+                // SAFETY: the whole of the mapping, and the last buffer is gone.
+                let _ = unsafe { rustix::mm::munmap(self.start().cast(), self.len) };
+            }
+        }
     }
 }
