@@ -1,5 +1,6 @@
 //! Saves and loads the steps of one run.
 
+mod keeping;
 mod reading;
 
 pub use reading::Latest;
@@ -223,6 +224,9 @@ impl Checkpointer {
             self.scratch
                 .reserve(&picture.copies, &state.memory, &lanes, budget);
         }
+        if self.prepare_kept(&plan, state) {
+            return Ok(());
+        }
         let len = plan.writer.image.as_ref().map_or(0, |image| image.len);
         self.pool.prepare(len)
     }
@@ -279,6 +283,7 @@ impl Checkpointer {
         let total = plan.writer.image.as_ref().map_or(0, |image| image.len);
         progress.total.store(total, Ordering::Relaxed);
         let gate = Arc::new(Gate::new(state.watch.clone(), Turns::of(state)));
+        let (kept, pool) = self.room(&attempt, &plan, state);
         let job = Job {
             store: self.store.clone(),
             world: self.world.clone(),
@@ -291,8 +296,9 @@ impl Checkpointer {
             progress: progress.clone(),
             gate: gate.clone(),
             recorder: recorder.clone(),
-            pool: self.pool.clone(),
+            pool: pool.clone(),
             pace: self.options.pace.clone(),
+            kept,
             history: self.history.clone(),
             bases: self.options.delta.then(|| self.bases.clone()),
             commit_timeout: self.options.commit_timeout,
@@ -301,7 +307,7 @@ impl Checkpointer {
             started,
         };
         let means = Means {
-            pool: &self.pool,
+            pool: &pool,
             scratch: &self.scratch,
             gate: gate.clone(),
             recorder: recorder.clone(),

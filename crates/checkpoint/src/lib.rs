@@ -22,6 +22,7 @@
 //! | read tensors as a recipe makes them | [`Transformed`], [`recipe_tensors`], [`recast`] |
 //! | not store what follows from other tensors | [`State::derive`], [`hold`] |
 //! | learn what values are like, and how two sources differ | [`statistics`] |
+//! | have captures outlive the process | [`keeper`], [`Options::keeper`] |
 //! | see where the time of a save went | [`Timeline`], [`Checkpoint::timelines`] |
 //!
 //! The life of a save, and the files it leaves, are drawn in `docs/architecture.md` and `docs/format.md`.
@@ -44,6 +45,7 @@ mod error;
 mod hf_index;
 mod image;
 mod imagined;
+pub mod keeper;
 mod launch;
 mod layout;
 mod load;

@@ -1,6 +1,7 @@
 //! What can be chosen for all saves of a run.
 
 use crate::clock::{Clock, MachineClock};
+use crate::keeper::Keeper;
 use crate::pace::Pace;
 use crate::signing::PublicKey;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub struct Options {
     pub require_key: Option<PublicKey>,
     /// What tells the time.
     pub clock: Arc<dyn Clock>,
+    /// Who keeps the memory of captures, so that they outlive this process. What it grants is used in place of staging memory.
+    pub keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// What happens to a save when the one before is still being written.
@@ -62,6 +65,7 @@ impl Default for Options {
             pace: None,
             require_key: None,
             clock: MachineClock::shared(),
+            keeper: None,
         }
     }
 }

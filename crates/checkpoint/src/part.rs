@@ -126,18 +126,19 @@ impl Part {
         text.into_bytes()
     }
 
-    /// Writes the part: from now on its writer is done.
+    /// Writes the part, and returns its bytes: from now on its writer is done.
     pub(crate) fn put(
         &self,
         store: &dyn Store,
         keys: &AttemptKeys,
         crcs: &[u32],
         map: Option<&BlockMap>,
-    ) -> Result<(), Error> {
-        let key = keys.part(self.writer);
+    ) -> Result<Vec<u8>, Error> {
+        let (key, bytes) = (keys.part(self.writer), self.encode(crcs, map));
         store
-            .put(&key, &self.encode(crcs, map), PutMode::Create)
-            .doing(|| format!("write `{key}`"))
+            .put(&key, &bytes, PutMode::Create)
+            .doing(|| format!("write `{key}`"))?;
+        Ok(bytes)
     }
 
     fn decode(members: &Map<String, Value>) -> Result<Self, String> {
@@ -287,7 +288,7 @@ fn check_place(key: &str, part: &Part, keys: &AttemptKeys, writer: usize) -> Res
     Err(Error::damaged(key, reason))
 }
 
-fn first_line(bytes: &[u8]) -> Option<&[u8]> {
+pub(crate) fn first_line(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     Some(&bytes[..=end])
 }

@@ -24,11 +24,15 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     returned: Condvar,
     limit: usize,
+    /// Whether it has a place for every chunk of one image.
+    is_image: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     free: Vec<Buffer>,
+    /// The chunks of an image that were not taken yet.
+    places: Vec<Option<Buffer>>,
     made: usize,
     /// Why there will be no more than were made, short of the limit.
     exhausted: bool,
@@ -46,7 +50,21 @@ impl Pool {
             state: Mutex::default(),
             returned: Condvar::new(),
             limit: limit.max(1),
+            is_image: false,
         }
+    }
+
+    /// A pool whose buffers are the chunks of an image, each at its place. They are taken once: what was captured stays as it is.
+    pub(crate) fn image(places: Vec<Buffer>, notes: Vec<String>) -> Self {
+        let pool = Self {
+            is_image: true,
+            ..Self::new(Some(0))
+        };
+        let mut state = pool.lock();
+        state.places = places.into_iter().map(Some).collect();
+        notes.into_iter().for_each(|note| state.note(note));
+        drop(state);
+        pool
     }
 
     /// Has buffers pinned for `device` from now on. Those that lie around unpinned are freed.
@@ -69,6 +87,15 @@ impl Pool {
                 let waited = self.returned.wait(state);
                 state = waited.unwrap_or_else(PoisonError::into_inner);
             }
+        }
+    }
+
+    /// A buffer for chunk `index` of an image, unless all that are allowed are in use.
+    pub(crate) fn take_for(&self, index: usize) -> Result<Option<Buffer>, Error> {
+        let place = self.lock().places.get_mut(index).and_then(Option::take);
+        match place {
+            Some(buffer) => Ok(Some(buffer)),
+            None => self.take_now(),
         }
     }
 
@@ -110,13 +137,20 @@ impl Pool {
 
     /// Gives a buffer back.
     pub(crate) fn give(&self, buffer: Buffer) {
+        if buffer.is_shared() {
+            // The place of a chunk, whose bytes are still wanted.
+            return;
+        }
         self.lock().free.push(buffer);
         self.returned.notify_one();
     }
 
     /// Counts a buffer that will not come back.
     pub(crate) fn lose(&self) {
-        self.lock().made -= 1;
+        let mut state = self.lock();
+        // Places of an image were not made here.
+        state.made = state.made.saturating_sub(1);
+        drop(state);
         self.returned.notify_one();
     }
 
@@ -127,6 +161,9 @@ impl Pool {
 
     /// Whether an image of `len` bytes fits as a whole.
     pub(crate) fn holds(&self, len: u64) -> bool {
+        if self.is_image {
+            return true;
+        }
         let state = self.lock();
         let most = if state.exhausted {
             state.made

@@ -9,6 +9,7 @@ use crate::commit::{Attempt, IfCommitted, Patience};
 use crate::delta::{Base, Bases, Deltas, put_hashes};
 use crate::error::StoreContext;
 use crate::image::{Image, entries};
+use crate::keeper::{Draft, Keeping};
 use crate::layout::Layout;
 use crate::names::delta_file;
 use crate::pace::Pace;
@@ -19,7 +20,7 @@ use crate::stale::History;
 use crate::state::{Aliases, Outline, State};
 use crate::timeline::{Lane, Recorder, Timeline};
 use crate::world::World;
-use crate::writer::{Output, Sink, Written};
+use crate::writer::{Draining, Output, Sink, Written};
 use cairn_store::{PutMode, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,6 +135,8 @@ pub(crate) struct Job {
     pub(crate) recorder: Recorder,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pace: Option<Arc<Pace>>,
+    /// Who ends this save if this process does not.
+    pub(crate) kept: Option<Box<dyn Keeping>>,
     pub(crate) history: Arc<History>,
     /// What this save may refer to, if it may.
     pub(crate) bases: Option<Arc<Bases>>,
@@ -169,7 +172,7 @@ pub(crate) fn capture(job: &Job, state: &State, means: Means) -> Result<Option<F
 impl Job {
     /// Captures and writes what is left, then commits. Failures are told to the other writers.
     pub(crate) fn run(self, flow: Option<Flow>) -> Result<SaveReport, Error> {
-        let written = flow.map_or(Ok(Written::default()), |flow| flow.finish()?.finish());
+        let written = self.finish(flow);
         let result = written.and_then(|written| Ok((self.write_part(&written)?, written)));
         let result = result.map_err(|error| self.explain(error));
         if let Err(error) = &result {
@@ -195,6 +198,9 @@ impl Job {
             bases.set(base.and_then(|((), file)| self.base(&file, &written)));
         }
         committed?;
+        if let Some(kept) = &self.kept {
+            kept.committed();
+        }
         let report = SaveReport {
             step: self.attempt.step,
             attempt: self.attempt.name.clone(),
@@ -208,6 +214,15 @@ impl Job {
         report.timeline.put(self.store.as_ref());
         tracing::info!(step = report.step, rank = self.world.rank(), bytes, elapsed_ms = %report.committed.as_millis(), "checkpoint committed");
         Ok(report)
+    }
+
+    /// Captures what is left, and waits until all of it is durable.
+    fn finish(&self, flow: Option<Flow>) -> Result<Written, Error> {
+        let draining = flow.map(Flow::finish).transpose()?;
+        if let Some(kept) = &self.kept {
+            kept.captured(&self.draft().encode());
+        }
+        draining.map_or(Ok(Written::default()), Draining::finish)
     }
 
     /// An attempt's objects are created once, by one launch: if one is there already, two launches have the same name.
@@ -270,43 +285,48 @@ impl Job {
         if self.gate.is_cancelled() {
             return Err(Error::Cancelled);
         }
-        let leader = self.world.rank() == 0;
+        let Draft { mut part, assets } = self.draft();
+        put_assets(self.store.as_ref(), &self.attempt, &assets)?;
+        part.file = self.file_entry(written)?;
+        let delta = written.blocks.as_ref().and_then(|b| b.delta.as_ref());
+        let map = delta.map(|(_, map)| map);
+        let (store, keys) = (self.store.as_ref(), self.attempt.keys());
+        let bytes = part.put(store, &keys, &written.crcs, map)?;
+        if let Some(kept) = &self.kept {
+            kept.written(&bytes);
+        }
+        Ok(part.file)
+    }
+
+    /// This writer's part without checksums, and the small files it is the one to put.
+    fn draft(&self) -> Draft {
+        let rank = self.world.rank();
+        let leader = rank == 0;
         let assets = match leader {
-            true => put_assets(self.store.as_ref(), &self.attempt, &self.options.assets)?,
+            true => self.options.assets.clone(),
             false => BTreeMap::new(),
         };
-        let file = self.file_entry(written)?;
         let part = Part {
             step: self.attempt.step,
             attempt: self.attempt.name.clone(),
-            writer: self.world.rank(),
+            writer: rank,
             world: self.world.size(),
             created: rfc3339(self.clock.now()),
             layout_hash: self.plan.writer.hash,
-            layout: self.plan.writer.layout.contributed_by(self.world.rank()),
-            file: file.clone(),
-            values: if leader {
-                self.values.clone()
-            } else {
-                BTreeMap::new()
+            layout: self.plan.writer.layout.contributed_by(rank),
+            file: self.plan.writer.file_entry(rank, &[]),
+            values: match leader {
+                true => self.values.clone(),
+                false => BTreeMap::new(),
             },
             rank_values: self.rank_values.clone(),
-            tags: if leader {
-                self.options.tags.clone()
-            } else {
-                Vec::new()
+            tags: match leader {
+                true => self.options.tags.clone(),
+                false => Vec::new(),
             },
-            assets,
+            assets: asset_entries(&assets),
         };
-        let delta = written.blocks.as_ref().and_then(|b| b.delta.as_ref());
-        let map = delta.map(|(_, map)| map);
-        part.put(
-            self.store.as_ref(),
-            &self.attempt.keys(),
-            &written.crcs,
-            map,
-        )?;
-        Ok(file)
+        Draft { part, assets }
     }
 }
 
@@ -315,18 +335,24 @@ pub(crate) fn put_assets(
     store: &dyn Store,
     attempt: &Attempt,
     assets: &BTreeMap<String, Vec<u8>>,
-) -> Result<BTreeMap<String, AssetEntry>, Error> {
-    let mut entries = BTreeMap::new();
+) -> Result<(), Error> {
     for (name, bytes) in assets {
         let key = attempt.keys().asset(name);
         store
             .put(&key, bytes, PutMode::Create)
             .doing(|| format!("write `{key}`"))?;
-        let entry = AssetEntry {
-            len_bytes: bytes.len() as u64,
-            sha256: sha256_hex(bytes),
-        };
-        entries.insert(name.clone(), entry);
     }
-    Ok(entries)
+    Ok(())
+}
+
+/// What a part says of the small files that travel with it.
+pub(crate) fn asset_entries(assets: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, AssetEntry> {
+    let entry = |bytes: &Vec<u8>| AssetEntry {
+        len_bytes: bytes.len() as u64,
+        sha256: sha256_hex(bytes),
+    };
+    let entries = assets.iter();
+    entries
+        .map(|(name, bytes)| (name.clone(), entry(bytes)))
+        .collect()
 }

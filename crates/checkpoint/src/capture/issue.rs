@@ -67,7 +67,9 @@ impl Issuing<'_> {
             if self.gate.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            let buffer = self.buffer(&mut waiting).inspect_err(|_| self.stop())?;
+            let buffer = self
+                .buffer(*index, &mut waiting)
+                .inspect_err(|_| self.stop())?;
             let begun = Instant::now();
             let filled = self.filler.fill(*index, buffer);
             let filling = filled.inspect_err(|_| {
@@ -92,10 +94,10 @@ impl Issuing<'_> {
         self.next.store(self.chunks.len(), Ordering::Relaxed);
     }
 
-    /// A buffer to fill. If all are in use, what is on its way is passed on first, and then one that was written comes back.
-    fn buffer(&self, waiting: &mut Waiting) -> Result<Buffer, Error> {
+    /// A buffer to fill with chunk `index`. If all are in use, what is on its way is passed on first, and then one that was written comes back.
+    fn buffer(&self, index: usize, waiting: &mut Waiting) -> Result<Buffer, Error> {
         loop {
-            if let Some(buffer) = self.pool.take_now()? {
+            if let Some(buffer) = self.pool.take_for(index)? {
                 return Ok(buffer);
             }
             match waiting.coming.pop_front() {

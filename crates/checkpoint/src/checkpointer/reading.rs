@@ -8,6 +8,8 @@ use crate::load::{LoadOptions, LoadReport};
 use crate::run;
 use crate::tags;
 use crate::target::Target;
+use cairn_store::Store;
+use std::sync::Arc;
 
 /// The newest good step, and the newer ones that are not.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ impl Checkpointer {
     /// # Errors
     /// If the run cannot be listed.
     pub fn steps(&self) -> Result<Vec<u64>, Error> {
-        run::committed_steps(self.store.as_ref())
+        run::committed_steps(self.stored_and_kept().as_ref())
     }
 
     /// Opens a committed step.
@@ -32,7 +34,7 @@ impl Checkpointer {
     /// # Errors
     /// If there is no such step, or it is damaged.
     pub fn open(&self, step: u64) -> Result<Checkpoint, Error> {
-        run::open(&self.store, step, self.options.require_key.as_ref())
+        run::open(&self.stored_and_kept(), step, self.options.require_key.as_ref())
     }
 
     /// Opens the newest step whose structure is whole, passing over damaged ones.
@@ -40,7 +42,8 @@ impl Checkpointer {
     /// # Errors
     /// [`Error::NothingUsable`] if there is none.
     pub fn latest(&self) -> Result<Latest, Error> {
-        run::latest(&self.store, self.options.require_key.as_ref())
+        let key = self.options.require_key.as_ref();
+        self.newest(|store| run::latest(store, key), |latest| &latest.skipped)
     }
 
     /// Gives a committed step a tag, which keeps it for as long as it has it.
@@ -81,13 +84,38 @@ impl Checkpointer {
     ) -> Result<(Latest, LoadReport), Error> {
         let mut options = options.clone();
         let key = self.options.require_key;
-        run::walk_back(&self.store, key.as_ref(), |checkpoint| {
-            let again = targets.iter_mut().map(Target::reborrow).collect();
-            // Each try is a load of its own.
-            if let Some(peers) = &mut options.peers {
-                peers.token.push('+');
+        let mut load = |store: &Arc<dyn Store>| {
+            run::walk_back(store, key.as_ref(), |checkpoint| {
+                let again = targets.iter_mut().map(Target::reborrow).collect();
+                // Each try is a load of its own.
+                if let Some(peers) = &mut options.peers {
+                    peers.token.push('+');
+                }
+                checkpoint.load(again, &options)
+            })
+        };
+        self.newest(&mut load, |(latest, _)| &latest.skipped)
+    }
+
+    /// Looks for the newest good step in the store with what is kept laid over it. If something there is damaged, the store alone is asked.
+    fn newest<T>(
+        &self,
+        mut look: impl FnMut(&Arc<dyn Store>) -> Result<T, Error>,
+        skipped: impl Fn(&T) -> &Vec<Skipped>,
+    ) -> Result<T, Error> {
+        if self.options.keeper.is_some() {
+            let found = look(&self.stored_and_kept());
+            let clean = |found: &T| skipped(found).is_empty();
+            match &found {
+                Ok(newest) if clean(newest) => return found,
+                Err(error)
+                    if !error.is_damage() && !matches!(error, Error::NothingUsable { .. }) =>
+                {
+                    return found;
+                }
+                _ => {}
             }
-            checkpoint.load(again, &options)
-        })
+        }
+        look(&self.store)
     }
 }

@@ -11,7 +11,7 @@ use crate::error::StoreContext;
 use crate::layout::Layout;
 use crate::names::{attempt_name, random_session, step_folder};
 use crate::part::{Part, read_head};
-use crate::save::{SaveOptions, WriterPlan, put_assets};
+use crate::save::{SaveOptions, WriterPlan, asset_entries, put_assets};
 use crate::source::Source;
 use cairn_sharding::TensorSpec;
 use cairn_store::Store;
@@ -197,9 +197,10 @@ fn put_part(
     if rank == 0 {
         part.values = new.values.clone();
         part.tags = new.save.tags.clone();
-        part.assets = put_assets(store, attempt, &new.save.assets)?;
+        put_assets(store, attempt, &new.save.assets)?;
+        part.assets = asset_entries(&new.save.assets);
     }
-    part.put(store, &attempt.keys(), crcs, None)
+    part.put(store, &attempt.keys(), crcs, None).map(drop)
 }
 
 fn output_file(attempt: &Attempt, rank: usize, plan: &WriterPlan) -> Option<OutputFile> {

@@ -1,0 +1,224 @@
+//! A capture whose writer is gone, on its way to the store by the hand of its keeper.
+
+use super::{Draft, Snapshot};
+use crate::Error;
+use crate::checksum::{BLOCK_BYTES, crc32c};
+use crate::commit::{Attempt, IfCommitted};
+use crate::error::StoreContext;
+use crate::manifest::Manifest;
+use crate::part::{FileEntry, Part, ReadPart, parse_whole};
+use crate::pool::{CHUNK_BYTES, Pool};
+use crate::writer::{Chunk, Output, Sink, chunk_count, chunk_len};
+use cairn_store::{AlignedBuffer, ObjectReader, PutMode, Store};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Chunks on their way from the image to the store.
+const CHUNKS_IN_FLIGHT: u64 = 4;
+
+/// A complete capture whose writer died before its step was committed.
+#[derive(Debug)]
+pub struct Orphan {
+    snapshot: Snapshot,
+    draft: Draft,
+}
+
+impl Orphan {
+    /// Reads the draft its writer left.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is none, or one of another snapshot.
+    pub fn new(snapshot: &Snapshot, draft: &[u8]) -> Result<Self, Error> {
+        let draft = Draft::decode(draft)?;
+        let part = &draft.part;
+        let len_bytes = part.file.as_ref().map_or(0, |file| file.len_bytes);
+        let same = part.step == snapshot.step
+            && part.attempt == snapshot.attempt
+            && part.writer == snapshot.writer
+            && part.world == snapshot.world
+            && len_bytes == snapshot.len_bytes;
+        match same {
+            true => Ok(Self {
+                snapshot: snapshot.clone(),
+                draft,
+            }),
+            false => Err(Error::damaged(
+                "the draft of a part",
+                "it is that of another snapshot",
+            )),
+        }
+    }
+
+    /// The small files that travel with the save, by key.
+    pub fn assets(&self) -> BTreeMap<String, Vec<u8>> {
+        let keys = self.snapshot.keys();
+        let assets = self.draft.assets.iter();
+        assets
+            .map(|(name, bytes)| (keys.asset(name), bytes.clone()))
+            .collect()
+    }
+
+    /// Computes the checksums of the image and returns the part's bytes.
+    ///
+    /// # Errors
+    /// If the image cannot be read.
+    pub fn checksum(&self, image: &dyn ObjectReader) -> Result<Vec<u8>, Error> {
+        let crcs = checksums(image, self.snapshot.len_bytes)?;
+        Ok(self.part(&crcs).encode(&crcs))
+    }
+
+    /// Makes data, small files and part durable, as far as the writer had not. Returns the bytes of the part that is in the store.
+    ///
+    /// # Errors
+    /// If the store fails, or what is in it is not this capture.
+    pub fn write(
+        &self,
+        store: &Arc<dyn Store>,
+        image: &dyn ObjectReader,
+        part: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        let key = self.snapshot.part_key();
+        let (ours, crcs) = parse_whole(&key, part)?;
+        match store.get(&key) {
+            Err(cairn_store::Error::NotFound { .. }) => {}
+            Ok(bytes) => {
+                let (theirs, _) = parse_whole(&key, &bytes)?;
+                return match theirs.part.file == ours.part.file {
+                    true => Ok(bytes),
+                    false => Err(self.differs(key)),
+                };
+            }
+            Err(source) => return Err(source).doing(|| format!("read `{key}`")),
+        }
+        if self.snapshot.len_bytes > 0 {
+            self.write_data(store, image, &crcs)?;
+        }
+        for (key, bytes) in self.assets() {
+            put_once(store.as_ref(), &key, &bytes)?;
+        }
+        put_once(store.as_ref(), &key, part)?;
+        Ok(part.to_vec())
+    }
+
+    /// Waits for the other writers of the step and commits it.
+    ///
+    /// # Errors
+    /// If they do not come in time, or contradict each other.
+    pub fn commit(&self, store: &dyn Store, timeout: Duration) -> Result<(), Error> {
+        // As writer 0 does: it looks for parts from the beginning.
+        self.attempt().wait(store, 0, timeout, Duration::ZERO)
+    }
+
+    fn write_data(
+        &self,
+        store: &Arc<dyn Store>,
+        image: &dyn ObjectReader,
+        crcs: &[u32],
+    ) -> Result<(), Error> {
+        let (key, len) = (self.snapshot.data_key(), self.snapshot.len_bytes);
+        let pool = Arc::new(Pool::new(Some(CHUNKS_IN_FLIGHT * CHUNK_BYTES as u64)));
+        let output = Output::new(
+            store.clone(),
+            key.clone(),
+            len,
+            pool.clone(),
+            Arc::default(),
+        );
+        let sink = Sink::file(output);
+        for index in 0..chunk_count(len) {
+            let mut buffer = pool.take()?;
+            let chunk_len = chunk_len(index, len).unwrap_or(0);
+            if let Err(error) = read_chunk(image, index, &mut buffer[..chunk_len]) {
+                sink.abandon();
+                return Err(error);
+            }
+            sink.send(Chunk::new(index, chunk_len, buffer));
+        }
+        let written = match sink.close().finish() {
+            Err(Error::Store {
+                source: cairn_store::Error::AlreadyExists { .. },
+                ..
+            }) => {
+                // The writer died between its data and its part.
+                let reader = store.reader(&key).doing(|| format!("open `{key}`"))?;
+                checksums(reader.as_ref(), len)?
+            }
+            result => result?,
+        };
+        match written == crcs {
+            true => Ok(()),
+            false => Err(self.differs(key)),
+        }
+    }
+
+    fn part(&self, crcs: &[u32]) -> Part {
+        let (mut part, writer) = (self.draft.part.clone(), self.snapshot.writer);
+        part.file = part
+            .file
+            .map(|file| FileEntry::new(writer, file.len_bytes, file.data_start, crcs));
+        part
+    }
+
+    fn differs(&self, key: String) -> Error {
+        Error::damaged(key, "it is not what was captured")
+    }
+
+    fn attempt(&self) -> Attempt {
+        Attempt {
+            step: self.snapshot.step,
+            name: self.snapshot.attempt.clone(),
+            world: self.snapshot.world,
+            if_committed: match self.snapshot.replace {
+                true => IfCommitted::Replace,
+                false => IfCommitted::Refuse,
+            },
+        }
+    }
+}
+
+/// The manifest of a step whose parts are these, in the order of their writers, as whoever commits it would write it.
+///
+/// # Errors
+/// If one is damaged, or they do not belong together.
+pub fn manifest_of(parts: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
+    let read = |bytes: &Vec<u8>| parse_whole("a part", bytes).map(|(part, _)| part);
+    let parts: Result<Vec<ReadPart>, Error> = parts.iter().map(read).collect();
+    let parts = parts?;
+    let attempt = |part: &Part| (part.step, part.attempt.clone(), part.world);
+    let first = parts.first().map(|first| attempt(&first.part));
+    let together = parts
+        .iter()
+        .enumerate()
+        .all(|(writer, read)| read.part.writer == writer && Some(attempt(&read.part)) == first);
+    match together && first.is_some_and(|(.., world)| world == parts.len()) {
+        true => Ok(Manifest::join(parts)?.encode()),
+        false => Err(Error::damaged("a part", "it is one of another save")),
+    }
+}
+
+/// The CRC of each block of the first `len` bytes.
+fn checksums(reader: &dyn ObjectReader, len: u64) -> Result<Vec<u32>, Error> {
+    let mut crcs = Vec::new();
+    let mut buffer = AlignedBuffer::new(chunk_len(0, len).unwrap_or(0));
+    for index in 0..chunk_count(len) {
+        let bytes = &mut buffer[..chunk_len(index, len).unwrap_or(0)];
+        read_chunk(reader, index, bytes)?;
+        crcs.extend(bytes.chunks(BLOCK_BYTES).map(crc32c));
+    }
+    Ok(crcs)
+}
+
+fn read_chunk(reader: &dyn ObjectReader, index: usize, bytes: &mut [u8]) -> Result<(), Error> {
+    let offset = index as u64 * CHUNK_BYTES as u64;
+    let read = reader.read_at(offset, bytes);
+    read.doing(|| format!("read bytes {offset}.. of an image"))
+}
+
+/// Puts what may be there already: whoever was first put the same.
+fn put_once(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
+    match store.put(key, bytes, PutMode::Create) {
+        Err(cairn_store::Error::AlreadyExists { .. }) => Ok(()),
+        result => result.doing(|| format!("write `{key}`")),
+    }
+}
