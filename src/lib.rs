@@ -6,6 +6,7 @@ pub use cairn_collectives as collectives;
 pub use cairn_data as data;
 pub use cairn_device as device;
 pub use cairn_formats as formats;
+pub use cairn_keeper as keeper;
 pub use cairn_kernels as kernels;
 pub use cairn_merge as merge;
 pub use cairn_model as model;

@@ -40,6 +40,7 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
         ]),
     ),
     ("cairn-faults", Through(&["cairn-checkpoint"])),
+    ("cairn-keeper", Through(&["cairn-checkpoint"])),
     (
         "cairn-merge",
         Through(&["cairn-checkpoint", "cairn-random"]),
@@ -59,7 +60,7 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
     ("cairn-plan", Through(&["cairn-sharding"])),
     (
         "cairn-train",
-        Through(&["cairn-model", "cairn-data", "cairn-plan"]),
+        Through(&["cairn-keeper", "cairn-model", "cairn-data", "cairn-plan"]),
     ),
     (
         "cairn",
@@ -103,6 +104,7 @@ pub(crate) const ABSENCES: &[Absence] = &[
         packages: &[
             "cairn-formats",
             "cairn-checkpoint",
+            "cairn-keeper",
             "cairn-merge",
             "cairn-collectives",
             "cairn-arena",

@@ -20,7 +20,7 @@ const NAME: &str = "the draft of a part";
 
 impl Draft {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.part.encode(&[]);
+        let mut bytes = self.part.encode(&[], None);
         // The table of checksums is one empty line.
         bytes.pop();
         self.assets

@@ -1,0 +1,368 @@
+//! What a keeper holds, for whom, and when it may go: all its decisions, without sockets, files or threads.
+//!
+//! ```text
+//!              writer lives                                     writer is gone
+//!  filling ─▶ captured ─▶ written ─▶ committed        filling ─▶ (forgotten)
+//!                 └─────────┴──── dies ──────────────▶ sealing ─▶ persisting ─▶ committed │ stuck
+//! ```
+//!
+//! A snapshot that is settled (committed or stuck) stays until a newer attempt at its run is complete: every writer of it captured
+//! here, or its step committed. So the last complete capture is there at every moment, and a run takes two images for each writer.
+
+mod entry;
+mod images;
+mod limits;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use entry::{Entry, Stage};
+pub use limits::Limits;
+
+use crate::Error;
+use crate::message::{About, Held};
+use crate::status::{HeldStatus, Status};
+use cairn_checkpoint::keeper::Snapshot;
+use cairn_device::SharedMemory;
+use images::Images;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One connection.
+pub(crate) type ClientId = u64;
+
+/// Everything a keeper holds.
+#[derive(Debug)]
+pub(crate) struct Table {
+    limits: Limits,
+    entries: BTreeMap<u64, Entry>,
+    images: Images,
+    next: u64,
+}
+
+/// What a client gets for a snapshot.
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub(crate) snapshot: u64,
+    pub(crate) image: Option<u64>,
+    /// Memory that the client does not have yet.
+    pub(crate) memory: Option<Arc<SharedMemory>>,
+    /// All the client has or gets.
+    pub(crate) images: Vec<u64>,
+}
+
+/// A snapshot whose writer died before its step was committed.
+#[derive(Debug, Clone)]
+pub(crate) struct Orphaned {
+    pub(crate) snapshot: u64,
+    pub(crate) about: Snapshot,
+    pub(crate) memory: Option<Arc<SharedMemory>>,
+    pub(crate) draft: Arc<[u8]>,
+    pub(crate) part: Option<Arc<[u8]>>,
+}
+
+impl Table {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            entries: BTreeMap::new(),
+            images: Images::default(),
+            next: 1,
+        }
+    }
+
+    /// Finds room for a snapshot.
+    pub(crate) fn begin(&mut self, client: ClientId, about: Snapshot) -> Result<Room, Error> {
+        let same = |entry: &Entry| entry.is_of(&about) && entry.about.writer == about.writer;
+        if self.entries.values().any(same) {
+            return Err(Error::refused("there is such a snapshot already"));
+        }
+        let used = self.used();
+        let (image, memory) = match about.room_bytes() {
+            0 => (None, None),
+            room => match self.images.reuse(client, room, &used) {
+                Some(image) => (Some(image), None),
+                None => {
+                    let image = self.new_image(client, &about.run, room)?;
+                    (Some(image), self.images.memory(image))
+                }
+            },
+        };
+        let snapshot = self.number();
+        let entry = Entry::new(about, image, client);
+        self.entries.insert(snapshot, entry);
+        Ok(Room {
+            snapshot,
+            image,
+            memory,
+            images: self.images.of_client(client),
+        })
+    }
+
+    /// Every byte of a snapshot is there.
+    pub(crate) fn captured(
+        &mut self,
+        client: ClientId,
+        snapshot: u64,
+        draft: Vec<u8>,
+    ) -> Result<(), Error> {
+        self.limits.check(self.used_bytes(), draft.len() as u64)?;
+        let entry = self.owned(client, snapshot)?;
+        entry.draft = draft.into();
+        entry.enter(Stage::Captured);
+        self.retire();
+        Ok(())
+    }
+
+    /// A writer made its data durable, and this part with it.
+    pub(crate) fn written(
+        &mut self,
+        client: ClientId,
+        snapshot: u64,
+        part: Vec<u8>,
+    ) -> Result<(), Error> {
+        let entry = self.owned(client, snapshot)?;
+        entry.part = Some(part.into());
+        entry.enter(Stage::Written);
+        Ok(())
+    }
+
+    /// The step of a snapshot is committed.
+    pub(crate) fn committed(&mut self, client: ClientId, snapshot: u64) -> Result<(), Error> {
+        self.owned(client, snapshot)?.enter(Stage::Committed);
+        self.retire();
+        Ok(())
+    }
+
+    /// A snapshot that its writer does not want.
+    pub(crate) fn abandon(&mut self, client: ClientId, snapshot: u64) -> Result<(), Error> {
+        self.owned(client, snapshot)?;
+        self.entries.remove(&snapshot);
+        Ok(())
+    }
+
+    /// A client is gone. Returns what it captured and nobody has made safe.
+    pub(crate) fn gone(&mut self, client: ClientId) -> Vec<Orphaned> {
+        let mut orphans = Vec::new();
+        for (snapshot, entry) in &mut self.entries {
+            entry.readers.remove(&client);
+            if entry.client != Some(client) {
+                continue;
+            }
+            entry.client = None;
+            if matches!(entry.stage, Stage::Captured | Stage::Written) {
+                entry.enter(match entry.part {
+                    Some(_) => Stage::Persisting,
+                    None => Stage::Sealing,
+                });
+                orphans.push(*snapshot);
+            }
+        }
+        // What was never complete is of no use to anybody.
+        self.entries
+            .retain(|_, entry| entry.client.is_some() || !matches!(entry.stage, Stage::Filling));
+        self.images.disown(client);
+        self.retire();
+        orphans
+            .into_iter()
+            .filter_map(|snapshot| self.orphaned(snapshot))
+            .collect()
+    }
+
+    /// The checksums of an orphan are known.
+    pub(crate) fn sealed(&mut self, snapshot: u64, part: Vec<u8>) {
+        if let Some(entry) = self.entries.get_mut(&snapshot) {
+            entry.part = Some(part.into());
+            entry.enter(Stage::Persisting);
+        }
+    }
+
+    /// What became of an orphan.
+    pub(crate) fn settled(&mut self, snapshot: u64, result: Result<(), String>) {
+        if let Some(entry) = self.entries.get_mut(&snapshot) {
+            entry.enter(match result {
+                Ok(()) => Stage::Committed,
+                Err(reason) => Stage::Stuck(reason),
+            });
+        }
+        self.retire();
+    }
+
+    /// Whether a snapshot of `run` will be readable in a moment.
+    pub(crate) fn is_sealing(&self, run: &str) -> bool {
+        let mut entries = self.entries.values();
+        entries.any(|entry| entry.about.run == run && matches!(entry.stage, Stage::Sealing))
+    }
+
+    /// The snapshots of `run` that can be read; they stay for as long as `client` does.
+    pub(crate) fn held(&mut self, client: ClientId, run: &str) -> Vec<Held> {
+        let readable = self
+            .entries
+            .iter_mut()
+            .filter(|(_, entry)| entry.about.run == run && entry.part.is_some());
+        readable
+            .map(|(snapshot, entry)| {
+                entry.readers.insert(client);
+                Held {
+                    snapshot: *snapshot,
+                    about: About(entry.about.clone()),
+                    orphan: entry.client.is_none(),
+                }
+            })
+            .collect()
+    }
+
+    /// What `client` reads.
+    pub(crate) fn fetch(&self, client: ClientId, snapshot: u64) -> Result<Orphaned, Error> {
+        let entry = self.entries.get(&snapshot);
+        entry
+            .filter(|entry| entry.readers.contains(&client))
+            .and_then(|_| self.orphaned(snapshot))
+            .ok_or_else(|| Error::refused("there is no such snapshot for this reader"))
+    }
+
+    /// Forgets what is settled, belongs to nobody, and has not been read for `age`.
+    pub(crate) fn forget(&mut self, age: Duration) {
+        let now = Instant::now();
+        self.entries.retain(|_, entry| {
+            !entry.is_idle() || now.saturating_duration_since(entry.since) < age
+        });
+        self.sweep();
+    }
+
+    /// The memory handed out.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let documents = self.entries.values().map(Entry::document_bytes);
+        self.images.len_bytes() + documents.sum::<u64>()
+    }
+
+    /// What there is, for whoever asks.
+    pub(crate) fn status(&self, clients: usize) -> Status {
+        let snapshots = self.entries.values().map(|entry| HeldStatus {
+            run: entry.about.run.clone(),
+            step: entry.about.step,
+            attempt: entry.about.attempt.clone(),
+            writer: entry.about.writer,
+            world: entry.about.world,
+            len_bytes: entry.about.len_bytes,
+            stage: entry.stage.name().to_string(),
+            reason: entry.stage.reason().map(str::to_string),
+            orphan: entry.client.is_none(),
+            readers: entry.readers.len(),
+            seconds: entry.since.elapsed().as_secs_f64(),
+        });
+        Status {
+            process: std::process::id(),
+            used_bytes: self.used_bytes(),
+            max_bytes: self.limits.max_bytes,
+            max_run_bytes: self.limits.max_run_bytes,
+            clients,
+            snapshots: snapshots.collect(),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn owned(&mut self, client: ClientId, snapshot: u64) -> Result<&mut Entry, Error> {
+        let entry = self.entries.get_mut(&snapshot);
+        entry
+            .filter(|entry| entry.client == Some(client))
+            .ok_or_else(|| Error::refused("there is no such snapshot of this writer"))
+    }
+
+    fn orphaned(&self, snapshot: u64) -> Option<Orphaned> {
+        let entry = self.entries.get(&snapshot)?;
+        Some(Orphaned {
+            snapshot,
+            about: entry.about.clone(),
+            memory: self.memory(entry.image),
+            draft: entry.draft.clone(),
+            part: entry.part.clone(),
+        })
+    }
+
+    fn memory(&self, image: Option<u64>) -> Option<Arc<SharedMemory>> {
+        image.and_then(|image| self.images.memory(image))
+    }
+
+    /// The images that snapshots lie in.
+    fn used(&self) -> BTreeSet<u64> {
+        let entries = self.entries.values();
+        entries.filter_map(|entry| entry.image).collect()
+    }
+
+    fn new_image(&mut self, client: ClientId, run: &str, len: u64) -> Result<u64, Error> {
+        self.make_room(run, len)?;
+        let memory = SharedMemory::create(len)?;
+        let number = self.number();
+        self.images.add(number, memory, client, run);
+        Ok(number)
+    }
+
+    /// Lets old snapshots that belong to nobody go until `len` more bytes are within the limits.
+    fn make_room(&mut self, run: &str, len: u64) -> Result<(), Error> {
+        loop {
+            self.limits.check_run(self.images.run_bytes(run), len)?;
+            let Err(refusal) = self.limits.check(self.used_bytes(), len) else {
+                return Ok(());
+            };
+            let idle = self
+                .entries
+                .iter()
+                .find(|(_, entry)| entry.is_idle() && entry.about.run != run);
+            let Some(oldest) = idle.map(|(snapshot, _)| *snapshot) else {
+                return Err(refusal);
+            };
+            self.entries.remove(&oldest);
+            self.sweep();
+        }
+    }
+
+    /// Lets snapshots go whose place a newer one has taken.
+    fn retire(&mut self) {
+        let over: Vec<u64> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.is_settled() && entry.readers.is_empty())
+            .filter(|(_, entry)| self.is_superseded(entry))
+            .map(|(snapshot, _)| *snapshot)
+            .collect();
+        over.iter()
+            .for_each(|snapshot| drop(self.entries.remove(snapshot)));
+        self.sweep();
+    }
+
+    /// Whether a newer attempt at the run is complete.
+    fn is_superseded(&self, old: &Entry) -> bool {
+        let born = self.born(&old.about);
+        let newer = self.entries.values().filter(|entry| {
+            entry.about.run == old.about.run
+                && entry.about.attempt != old.about.attempt
+                && self.born(&entry.about) > born
+        });
+        newer.into_iter().any(|entry| {
+            entry.stage == Stage::Committed
+                || self.captured_writers(&entry.about) == entry.about.world
+        })
+    }
+
+    /// When the first writer of an attempt came.
+    fn born(&self, about: &Snapshot) -> Option<u64> {
+        let mut same = self.entries.iter().filter(|(_, entry)| entry.is_of(about));
+        same.next().map(|(snapshot, _)| *snapshot)
+    }
+
+    fn captured_writers(&self, about: &Snapshot) -> usize {
+        let same = self.entries.values().filter(|entry| entry.is_of(about));
+        same.filter(|entry| entry.stage != Stage::Filling).count()
+    }
+
+    /// Lets memory go that nobody needs.
+    fn sweep(&mut self) {
+        let used = self.used();
+        self.images.sweep(&used);
+    }
+}
