@@ -8,6 +8,7 @@ mod edit;
 mod ema;
 mod generate;
 mod mend;
+mod keeper;
 mod merge;
 mod plan;
 mod prune;
@@ -30,6 +31,7 @@ pub(crate) use edit::Edit;
 pub(crate) use ema::{Ema, EmaStart};
 pub(crate) use generate::Generate;
 pub(crate) use mend::{Repair, Scrub};
+pub(crate) use keeper::{Keeper, KeeperCommand, KeeperServe};
 pub(crate) use merge::Merge;
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
 pub(crate) use prune::{Prune, Tag};
@@ -163,6 +165,8 @@ pub(crate) enum Command {
     Compact(Compact),
     /// Train a model, from wherever its run is
     Train(Train),
+    /// Keep the memory of captures, so that they survive a trainer that dies
+    Keeper(Keeper),
     /// Go on with a text, as a model would
     Generate(Generate),
     /// Watch a model train, be killed, and go on elsewhere, on this machine

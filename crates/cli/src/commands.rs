@@ -13,6 +13,7 @@ mod file;
 mod generate;
 mod inspect;
 mod keygen;
+mod keeper;
 mod layout;
 mod ls;
 mod merge;
@@ -72,6 +73,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Repair(args) => repair::run(args, printer),
         Command::Compact(args) => compact::run(args, printer),
         Command::Train(args) => train::run(args, printer),
+        Command::Keeper(args) => keeper::run(args, printer),
         Command::Generate(args) => generate::run(args, printer),
         Command::Demo(args) => demo::run(args, printer),
         Command::Completions(args) => completions::run(args, printer),

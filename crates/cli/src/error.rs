@@ -3,7 +3,8 @@
 use cairn::checkpoint::Error as CheckpointError;
 use cairn::formats::Error as FormatError;
 use cairn::{
-    checkpoint, data, formats, merge, model, plan, recipe, reshard, sharding, store, tensor, train,
+    checkpoint, data, formats, keeper, merge, model, plan, recipe, reshard, sharding, store,
+    tensor, train,
 };
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub(crate) enum Error {
     Checkpoint(#[from] checkpoint::Error),
     #[error(transparent)]
     Format(#[from] formats::Error),
+    #[error(transparent)]
+    Keeper(#[from] keeper::Error),
     #[error(transparent)]
     Merge(#[from] merge::Error),
     #[cfg(feature = "mpi")]
@@ -260,6 +263,7 @@ impl Error {
         match self {
             Error::Checkpoint(error) => error.hint(),
             Error::Format(error) => error.hint(),
+            Error::Keeper(error) => error.hint(),
             Error::Merge(error) => error.hint(),
             Error::Plan(error) => error.hint(),
             #[cfg(feature = "mpi")]

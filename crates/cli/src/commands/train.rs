@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Train, printer: &Printer) -> Result<Exit, Error> {
 }
 
 /// The flag that the first interrupt sets; the second ends the process at once.
-fn interrupts() -> Result<Arc<AtomicBool>, Error> {
+pub(super) fn interrupts() -> Result<Arc<AtomicBool>, Error> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let set = flag::register_conditional_shutdown(signal, 128 + signal, stop.clone());

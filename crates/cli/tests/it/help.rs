@@ -38,6 +38,7 @@ fn the_top_level_help_lists_verbs_exit_codes_and_examples() {
       tag          Give a step a tag, which keeps it for good
       compact      Write a step that refers to others anew, so that it stands alone
       train        Train a model, from wherever its run is
+      keeper       Keep the memory of captures, so that they survive a trainer that dies
       generate     Go on with a text, as a model would
       demo         Watch a model train, be killed, and go on elsewhere, on this machine
       completions  Print the completions of a shell
@@ -106,6 +107,7 @@ fn every_verb_has_examples_in_its_help() {
         "prune",
         "tag",
         "compact",
+        "keeper",
         "demo",
         "completions",
     ];

@@ -17,6 +17,7 @@ mod fixture;
 mod help;
 mod hostile;
 mod inspect;
+mod keeper;
 mod limits;
 mod mend;
 mod mistakes;

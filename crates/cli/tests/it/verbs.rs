@@ -70,7 +70,8 @@ fn verbs(place: &Place) -> BTreeSet<String> {
 #[test]
 fn every_verb_prints_one_json_document() {
     let place = place();
-    let mut covered = BTreeSet::from(["help".to_string()]);
+    // A keeper serves until it is stopped: `keeper.rs` has its documents.
+    let mut covered = BTreeSet::from(["help", "keeper"].map(str::to_string));
     for line in LINES {
         let args: Vec<&str> = line.split(' ').chain(["--json"]).collect();
         let output = place.output(&args);

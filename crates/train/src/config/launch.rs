@@ -118,6 +118,7 @@ fn rank(
                 // All ranks copy at the same time, on the same cores.
                 capture_threads: 1,
                 staging_bytes: staging_bytes(config)?,
+                keeper: cairn_keeper::Client::find().map(|keeper| Arc::new(keeper) as _),
                 ..cairn_checkpoint::Options::default()
             },
             assets: inputs.assets.clone(),
