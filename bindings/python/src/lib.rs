@@ -7,6 +7,7 @@ mod averaging;
 mod census;
 mod derived;
 mod errors;
+mod keeper;
 mod memory;
 mod outline;
 mod place;

@@ -2,6 +2,7 @@
 
 use crate::averaging::Averaging;
 use crate::errors::{OrRaise, raise};
+use crate::keeper::find_keeper;
 use crate::memory::Memory;
 use crate::outline::Outline;
 use crate::report;
@@ -47,7 +48,7 @@ impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
         scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, delta = false, bytes_per_second = None,
-        require_key = None, storage_options = None))]
+        require_key = None, storage_options = None, keeper = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
@@ -65,6 +66,7 @@ impl Run {
         bytes_per_second: Option<u64>,
         require_key: Option<&str>,
         storage_options: Option<BTreeMap<String, String>>,
+        keeper: Option<&str>,
     ) -> PyResult<Self> {
         let world = match session {
             Some(session) => World::new(rank, size, session),
@@ -99,6 +101,7 @@ impl Run {
         };
         let pace = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
         options.pace.clone_from(&pace);
+        options.keeper = keeper.and_then(find_keeper);
         let storage_options: Vec<_> = storage_options.into_iter().flatten().collect();
         let store = cairn::store::open_with(url, &storage_options).or_raise()?;
         let require_key = options.require_key;
@@ -248,19 +251,27 @@ impl Run {
         Ok(Source::checkpoint(opened.or_raise()?))
     }
 
-    /// Checks a step's structure, and about `fraction` of its bytes: what was looked at, and everything that is wrong.
+    /// Checks a step's structure, and about `fraction` of its bytes: what was looked at, and everything that is wrong. With `kept`, what
+    /// the keeper holds counts as stored.
+    #[pyo3(signature = (step, fraction, *, kept = false))]
     fn verify<'py>(
         &self,
         py: Python<'py>,
         step: u64,
         fraction: f64,
+        kept: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let state = py
-            .detach(|| match &self.require_key {
-                None => survey(self.inner().store(), step, fraction, &|_| {}),
-                Some(key) => survey_signed(self.inner().store(), step, key, fraction, &|_| {}),
-            })
-            .or_raise()?;
+        let looked = py.detach(|| {
+            let store = match kept {
+                true => self.inner().stored_and_kept(),
+                false => self.inner().store().clone(),
+            };
+            match &self.require_key {
+                None => survey(&store, step, fraction, &|_| {}),
+                Some(key) => survey_signed(&store, step, key, fraction, &|_| {}),
+            }
+        });
+        let state = looked.or_raise()?;
         match state {
             StepState::Whole(_, report) | StepState::Damaged(_, report) => {
                 report::verified(py, &report)

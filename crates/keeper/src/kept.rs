@@ -7,7 +7,7 @@
 use crate::lease::{Lease, Leased};
 use crate::persist::ImageReader;
 use cairn_checkpoint::keeper::manifest_of;
-use cairn_store::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store};
+use cairn_store::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -195,6 +195,18 @@ impl Store for KeptStore {
 
     fn available_bytes(&self) -> Result<Option<u64>, Error> {
         self.store.available_bytes()
+    }
+
+    fn has_one_winner(&self) -> Result<bool, Error> {
+        self.store.has_one_winner()
+    }
+
+    fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
+        self.store.uploads(prefix)
+    }
+
+    fn abort(&self, upload: &Upload) -> Result<(), Error> {
+        self.store.abort(upload)
     }
 }
 

@@ -73,6 +73,8 @@ class Checkpointer(Reading):
         bytes_per_second: a cap for writing, which backs off while training steps take longer than usual.
         require_key: a public key, or its file: steps that it did not sign are refused, see :meth:`sign`.
         storage_options: settings of the object store, such as ``{"region": "eu-west-1"}``, which come before those of the environment.
+        keeper: whose memory captures go to, so that they survive this process: the path of a keeper's socket, ``"auto"`` for the one
+            that ``CAIRN_KEEPER`` names or that listens where keepers do, if there is one, or ``None``. See ``cairn keeper``.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Checkpointer(Reading):
         bytes_per_second: int | None = None,
         require_key: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        keeper: str | os.PathLike[str] | None = "auto",
     ) -> None:
         _choose("ranks", ranks, ("same", "differ"))
         _choose("fence", fence, POLICIES)
@@ -108,6 +111,7 @@ class Checkpointer(Reading):
         self._world = world
         self._group = process_group
         self._ranks_differ = ranks == "differ"
+        self._keeper = None if keeper is None else os.fspath(keeper)
         self._options: dict[str, Any] = {
             "commit_timeout": commit_timeout,
             "staging_bytes": staging_bytes,
@@ -117,6 +121,7 @@ class Checkpointer(Reading):
             "delta": delta,
             "bytes_per_second": bytes_per_second,
             "storage_options": self._storage_options,
+            "keeper": self._keeper,
         }
         self._require_key = None if require_key is None else key_text(require_key)
         self._fences = Fences(fence)

@@ -27,6 +27,7 @@ class Reading:
     _world: World | None
     _group: Any
     _ranks_differ: bool
+    _keeper: str | None
     _reader: _cairn.Run | None
     _require_key: str | None
 
@@ -47,7 +48,13 @@ class Reading:
         """The run as a reader sees it: one rank may look while the others do not."""
         if self._reader is None:
             self._reader = _cairn.Run(
-                self._url, 0, 1, None, require_key=self._require_key, storage_options=self._storage_options
+                self._url,
+                0,
+                1,
+                None,
+                require_key=self._require_key,
+                storage_options=self._storage_options,
+                keeper=self._keeper,
             )
         return self._reader
 
@@ -146,8 +153,9 @@ class Reading:
             raise StepNotFound(f"`{self._url}` has no committed step")
         return steps[-1]
 
-    def _check(self, step: int, fraction: float = 0.0) -> dict[str, Any]:
-        report = self._run.verify(step, fraction)
+    def _check(self, step: int, fraction: float | None = None) -> dict[str, Any]:
+        """Looks at the structure of a step that will be loaded, or at the stored bytes of one that is to be verified."""
+        report = self._run.verify(step, fraction or 0.0, kept=fraction is None)
         if report["damage"]:
             raise Damaged(
                 "\n".join(report["damage"]),

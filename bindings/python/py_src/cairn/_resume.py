@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from ._checkpoint import Loaded
 from ._logger import logger
 from ._world import World
-from .errors import Damaged, Error, RankFailed, StepNotFound
+from .errors import Damaged, Error, RankFailed, StepIncomplete, StepNotFound
 
 _FINE = "fine"
 _DAMAGED = "damaged: "
@@ -57,7 +57,8 @@ def _attempt(
     """What this rank loaded, if all ranks could; otherwise what is damaged."""
     try:
         loaded, outcome = load(step), _FINE
-    except Damaged as error:
+    except (Damaged, StepNotFound, StepIncomplete) as error:
+        # It may be gone since it was listed, or be known to a keeper of another machine only.
         loaded, outcome = None, _DAMAGED + error.message
     except Error as error:
         if together:

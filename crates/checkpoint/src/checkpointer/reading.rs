@@ -34,7 +34,11 @@ impl Checkpointer {
     /// # Errors
     /// If there is no such step, or it is damaged.
     pub fn open(&self, step: u64) -> Result<Checkpoint, Error> {
-        run::open(&self.stored_and_kept(), step, self.options.require_key.as_ref())
+        run::open(
+            &self.stored_and_kept(),
+            step,
+            self.options.require_key.as_ref(),
+        )
     }
 
     /// Opens the newest step whose structure is whole, passing over damaged ones.

@@ -106,8 +106,8 @@ impl Orphan {
     /// # Errors
     /// If they do not come in time, or contradict each other.
     pub fn commit(&self, store: &dyn Store, timeout: Duration) -> Result<(), Error> {
-        // As writer 0 does: it looks for parts from the beginning.
-        self.attempt().wait(store, 0, timeout, Duration::ZERO)
+        let writer = self.snapshot.writer;
+        self.attempt().wait(store, writer, timeout, Duration::ZERO)
     }
 
     fn write_data(
