@@ -41,6 +41,7 @@ pub(crate) struct Run {
     world: World,
     process: u32,
     require_key: Option<PublicKey>,
+    has_keeper: bool,
 }
 
 #[pymethods]
@@ -104,7 +105,7 @@ impl Run {
         options.keeper = keeper.and_then(find_keeper);
         let storage_options: Vec<_> = storage_options.into_iter().flatten().collect();
         let store = cairn::store::open_with(url, &storage_options).or_raise()?;
-        let require_key = options.require_key;
+        let (require_key, has_keeper) = (options.require_key, options.keeper.is_some());
         let inner = Checkpointer::with_options(store, world.clone(), options);
         Ok(Self {
             inner: Some(inner),
@@ -112,6 +113,7 @@ impl Run {
             world,
             process: std::process::id(),
             require_key,
+            has_keeper,
         })
     }
 
@@ -119,6 +121,12 @@ impl Run {
     #[getter]
     fn url(&self) -> String {
         self.inner().store().url()
+    }
+
+    /// Whether what a keeper holds is laid over the run's store.
+    #[getter]
+    fn has_keeper(&self) -> bool {
+        self.has_keeper
     }
 
     /// The launch's name.

@@ -47,16 +47,13 @@ class Reading:
     def _run(self) -> _cairn.Run:
         """The run as a reader sees it: one rank may look while the others do not."""
         if self._reader is None:
-            self._reader = _cairn.Run(
-                self._url,
-                0,
-                1,
-                None,
-                require_key=self._require_key,
-                storage_options=self._storage_options,
-                keeper=self._keeper,
-            )
+            self._reader = self._look(self._keeper)
         return self._reader
+
+    def _look(self, keeper: str | None) -> _cairn.Run:
+        return _cairn.Run(
+            self._url, 0, 1, None, require_key=self._require_key, storage_options=self._storage_options, keeper=keeper
+        )
 
     def load(
         self,
@@ -85,9 +82,19 @@ class Reading:
             loaded = self.open(step).load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
         else:
 
+            def load_as(run: _cairn.Run, number: int) -> Loaded:
+                _check(run, number)
+                opened = Checkpoint(run.open(number), self.world)
+                return opened.load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
+
             def load(number: int) -> Loaded:
-                self._check(number)
-                return self.open(number).load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
+                try:
+                    return load_as(self._run, number)
+                except Damaged as error:
+                    if not self._run.has_keeper:
+                        raise
+                    logger.warning("step %d is read without the keeper: %s", number, error.message)
+                    return load_as(self._look(None), number)
 
             loaded = load_latest(self.world, self._url, self.steps(), load)
         self._go_on_from(loaded)
@@ -99,7 +106,7 @@ class Reading:
             return Checkpoint(self._run.open(as_step(step)), self.world)
         for number in reversed(self.steps()):
             try:
-                self._check(number)
+                _check(self._run, number)
                 return self.open(number)
             except Damaged as error:
                 logger.warning("passing over step %d: %s", number, error.message)
@@ -138,7 +145,7 @@ class Reading:
         number = self._number(step)
         if number not in self.steps():
             self._run.open(number)  # says why it is not there
-        return self._check(number, float(read_data))
+        return _check(self._run, number, float(read_data))
 
     def explain(self, step: int | Literal["latest"] = "latest", *, into: Any) -> Explained:
         """What a load would read, and what would not fit; reads no tensor data."""
@@ -153,18 +160,19 @@ class Reading:
             raise StepNotFound(f"`{self._url}` has no committed step")
         return steps[-1]
 
-    def _check(self, step: int, fraction: float | None = None) -> dict[str, Any]:
-        """Looks at the structure of a step that will be loaded, or at the stored bytes of one that is to be verified."""
-        report = self._run.verify(step, fraction or 0.0, kept=fraction is None)
-        if report["damage"]:
-            raise Damaged(
-                "\n".join(report["damage"]),
-                hint="use another step: `cairn ls` shows them, and loading the latest passes over damaged ones",
-            )
-        return report
-
     def _go_on_from(self, loaded: Loaded) -> None:
         """Is told what was loaded."""
+
+
+def _check(run: _cairn.Run, step: int, fraction: float | None = None) -> dict[str, Any]:
+    """Looks at the structure of a step that will be loaded, or at the stored bytes of one that is to be verified."""
+    report = run.verify(step, fraction or 0.0, kept=fraction is None)
+    if report["damage"]:
+        raise Damaged(
+            "\n".join(report["damage"]),
+            hint="use another step: `cairn ls` shows them, and loading the latest passes over damaged ones",
+        )
+    return report
 
 
 def as_step(step: object) -> int:
