@@ -1,6 +1,6 @@
 //! Loads on other layouts, all target ranks in one process, beside raw reads of the same files.
 
-use crate::measure::{against_disk, compared, extra, timed, value};
+use crate::measure::{against, compared, extra, timed, value};
 use crate::save::LOADED_STEP;
 use crate::work::{Layout, Specs, allocate, len_bytes};
 use crate::{Job, files, limits};
@@ -78,7 +78,7 @@ pub(crate) fn serve(job: &Job, case: &str) {
         }
     });
     let reshards = case != "load, same layout";
-    against_disk(
+    against(
         case,
         "read",
         bytes,

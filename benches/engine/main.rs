@@ -5,6 +5,7 @@
 
 mod delta;
 mod files;
+mod keeper;
 mod limits;
 mod load;
 mod measure;
@@ -44,6 +45,7 @@ fn main() {
             load::measure(&job);
             files::remove(&job.directory.join("run"));
             delta::measure(&job);
+            keeper::measure(&job);
         }
         // `cargo bench` without arguments: what does not need a disk.
         _ => plan::measure(),

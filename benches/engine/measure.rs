@@ -6,18 +6,19 @@ use std::time::Instant;
 /// How often each phase is repeated: a multiple of three, so that each comes first equally often.
 pub(crate) const ROUNDS: usize = 6;
 
-/// Prints seconds that are set beside the seconds the raw disk took for the same bytes in the same round.
-pub(crate) fn against_disk(
+/// Prints seconds that are set beside the seconds the raw disk (`write`, `read`) or a plain copy (`memory`) took for the same bytes in
+/// the same round.
+pub(crate) fn against(
     phase: &str,
     direction: &str,
     bytes: u64,
     seconds: &[f64],
-    disk: &[f64],
+    limit: &[f64],
     at_least: f64,
 ) {
     print_line(&json!({
         "system": "cairn", "phase": phase, "direction": direction, "bytes": bytes, "seconds": seconds,
-        "ceiling_seconds": disk, "target": {"at_least": at_least},
+        "ceiling_seconds": limit, "target": {"at_least": at_least},
     }));
 }
 

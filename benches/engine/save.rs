@@ -1,6 +1,6 @@
 //! Durable saves by processes, beside raw writes of the same bytes by the same processes.
 
-use crate::measure::{against_disk, compared, extra, value};
+use crate::measure::{against, compared, extra, value};
 use crate::rank::Ranks;
 use crate::work::{Layout, len_bytes};
 use crate::{Job, files};
@@ -39,7 +39,7 @@ pub(crate) fn measure(job: &Job) {
         }
     });
     let what = format!("durable save, {} processes", job.ranks);
-    against_disk(&what, "write", bytes, &saves, &raw, 0.9);
+    against(&what, "write", bytes, &saves, &raw, 0.9);
     value(
         "checksums, cost on save",
         "ratio",
@@ -54,7 +54,7 @@ pub(crate) fn measure(job: &Job) {
         _ => ranks.all(&format!("load {LOADED_STEP}")),
     });
     let what = format!("load, same layout, {} processes", job.ranks);
-    against_disk(&what, "read", bytes, &loads, &raw, 0.9);
+    against(&what, "read", bytes, &loads, &raw, 0.9);
 
     let (mut round, mut read) = (0, 0);
     let [raw, _, loads] = compared(|kind| match kind {
@@ -68,7 +68,7 @@ pub(crate) fn measure(job: &Job) {
         }
     });
     let what = format!("load, dim 0 to dim 1, {} processes", job.ranks);
-    against_disk(&what, "read", bytes, &loads, &raw, 0.85);
+    against(&what, "read", bytes, &loads, &raw, 0.85);
     let over_read = read as f64 / bytes as f64;
     value(
         &format!("{what}: bytes read for each byte wanted"),

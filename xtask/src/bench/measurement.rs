@@ -8,12 +8,13 @@ use super::table::Target;
 use crate::Result;
 use crate::workspace::output;
 
-/// Which limit of the disk a phase runs into.
+/// Which limit of the machine a phase runs into: what its disk writes or reads, or how fast memory is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
     Write,
     Read,
+    Memory,
 }
 
 /// What one system did in one phase: the seconds of each repetition, or a single value.
@@ -27,7 +28,7 @@ pub(crate) struct Measurement {
     pub(crate) bytes: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) seconds: Vec<f64>,
-    /// What the raw disk took for the same bytes in the same rounds.
+    /// What the raw disk, or a plain copy, took for the same bytes in the same rounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) ceiling_seconds: Vec<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,13 +73,13 @@ impl Measurement {
         self.bytes as f64 / 1e9 / median(&self.seconds)
     }
 
-    /// Gigabytes per second of the raw disk in the median round.
+    /// Gigabytes per second of that limit in the median round.
     pub(crate) fn ceiling(&self) -> Option<f64> {
         (!self.ceiling_seconds.is_empty())
             .then(|| self.bytes as f64 / 1e9 / median(&self.ceiling_seconds))
     }
 
-    /// How much of the disk's speed was reached: the median of the rounds, each compared with its own disk.
+    /// How much of the limit was reached: the median of the rounds, each compared with its own.
     pub(crate) fn ratio(&self) -> Option<f64> {
         let rounds = self.ceiling_seconds.iter().zip(&self.seconds);
         let ratios: Vec<f64> = rounds.map(|(disk, ours)| disk / ours).collect();
