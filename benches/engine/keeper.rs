@@ -74,7 +74,7 @@ fn save(run: &Path, socket: &Path, specs: &Specs, memory: &Memory) -> Vec<Checkp
     thread::scope(|scope| {
         let worlds = World::threads(memory.len()).into_iter().zip(memory);
         let threads = worlds.map(|(world, local)| {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 let mut state = State::new(world.rank());
                 for (name, bytes) in local {
                     let added = state.tensor(name, &specs[name], bytes);

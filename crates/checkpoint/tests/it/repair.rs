@@ -11,6 +11,9 @@ fn model() -> Model {
     Model::on("tp=2", 1)
 }
 
+/// A way to damage a store.
+type Spoil<'a> = &'a dyn Fn(&dyn Store);
+
 /// A run and a copy of it.
 fn twins() -> (Arc<dyn Store>, Arc<dyn Store>) {
     let store = memory();
@@ -65,7 +68,7 @@ fn every_file_that_is_damaged_cut_short_or_missing_is_mended() {
     let files = files(start.as_ref());
     assert_eq!(files.len(), 6, "{files:?}");
     for key in files {
-        let spoil: [&dyn Fn(&dyn Store); 3] = [
+        let spoil: [Spoil; 3] = [
             &|store| change(store, &key, |bytes| bytes[10] ^= 0x40),
             &|store| change(store, &key, |bytes| bytes.truncate(bytes.len() / 2)),
             &|store| store.delete(&key).unwrap(),
