@@ -107,7 +107,7 @@ impl Judge {
         state.ledger.check(Rule::Reason);
         let (failures, removed) = (state.ledger.failures.iter(), &state.ledger.removed);
         let broken: Vec<String> = failures
-            .filter(|told| !(rivals && told.is_taken) && !removed.contains(&told.step))
+            .filter(|told| !(removed.contains(&told.step) || rivals && told.is_taken))
             .map(|told| format!("step {} failed for nothing: {}", told.step, told.reason))
             .collect();
         drop(state);
