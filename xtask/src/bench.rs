@@ -192,14 +192,14 @@ fn scripts(workspace: &Workspace, python: &Path, options: &Options) -> Result<Ve
             Ok(vec![peers.join(script)])
         }
         Subject::Package => {
-            package::install(workspace, python)?;
+            package::install(workspace, python, package::Profile::Release)?;
             let package = files(&workspace.root.join(PACKAGE_FOLDER), "py")?.into_iter();
             let apart = [PACKAGE_HARNESS, STORES];
             let measures = |path: &PathBuf| !apart.iter().any(|name| path.ends_with(name));
             Ok(package.filter(measures).collect())
         }
         Subject::Stores => {
-            package::install(workspace, python)?;
+            package::install(workspace, python, package::Profile::Release)?;
             Ok(vec![workspace.root.join(PACKAGE_FOLDER).join(STORES)])
         }
     }

@@ -71,7 +71,7 @@ fn run(arguments: &[&str]) -> Result {
         ["fuzz", seconds] => fuzz::run(&workspace, seconds.parse()?),
         ["venv"] => {
             let python = venv::ensure(&workspace)?;
-            package::install(&workspace, &python)?;
+            package::install(&workspace, &python, package::Profile::Release)?;
             println!("source {}", python.with_file_name("activate").display());
             Ok(())
         }

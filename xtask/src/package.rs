@@ -18,10 +18,19 @@ pub(crate) const FOLDER: &str = "bindings/python";
 /// Python code that users see, so its types are checked.
 const TYPED: [&str; 2] = ["py_src", "examples"];
 
+/// How the package is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As users have it.
+    Release,
+    /// As the Rust tests are, which have built nearly all of it.
+    Dev,
+}
+
 /// Builds the wheel, prints its path and size, and refuses one that is too large.
 pub(crate) fn wheel(workspace: &Workspace) -> Result {
     let python = venv::ensure(workspace)?;
-    let wheel = build(workspace, &python)?;
+    let wheel = build(workspace, &python, Profile::Release)?;
     let len_bytes = fs::metadata(&wheel)?.len();
     println!("{}: {:.1} MB", wheel.display(), len_bytes as f64 / 1e6);
     if len_bytes > MAX_WHEEL_BYTES {
@@ -32,8 +41,8 @@ pub(crate) fn wheel(workspace: &Workspace) -> Result {
 }
 
 /// Builds the package as it is now and installs it in the environment.
-pub(crate) fn install(workspace: &Workspace, python: &Path) -> Result {
-    let wheel = build(workspace, python)?;
+pub(crate) fn install(workspace: &Workspace, python: &Path, profile: Profile) -> Result {
+    let wheel = build(workspace, python, profile)?;
     let mut install = module(workspace, python, "pip");
     install
         .args(["install", "--quiet", "--no-deps", "--force-reinstall"])
@@ -42,15 +51,17 @@ pub(crate) fn install(workspace: &Workspace, python: &Path) -> Result {
     output(install).map(drop)
 }
 
-/// The release wheel of the sources as they are now. Cargo knows what is still fresh.
-fn build(workspace: &Workspace, python: &Path) -> Result<PathBuf> {
+/// The wheel of the sources as they are now. Cargo knows what is still fresh.
+fn build(workspace: &Workspace, python: &Path, profile: Profile) -> Result<PathBuf> {
     let folder = workspace.target.join("wheels");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     let mut build = module(workspace, python, "maturin");
     build
-        .args(["build", "--quiet", "--release", "--manifest-path"])
+        .args(["build", "--quiet"])
+        .args((profile == Profile::Release).then_some("--release"))
+        .arg("--manifest-path")
         .arg(workspace.root.join(FOLDER).join("Cargo.toml"))
         .arg("--out")
         .arg(&folder);

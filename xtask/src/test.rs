@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::Result;
+use crate::package::Profile;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 use crate::{mpi, package, venv};
@@ -57,14 +58,16 @@ fn simulations(workspace: &Workspace, name: Option<&str>, steps: &mut Steps) {
     steps.run("interleavings and faults", command);
 }
 
-/// The Python tests, driving the `cairn` binary built like the Rust tests, and the package installed as users have it.
+/// The Python tests, driving the `cairn` binary built like the Rust tests, and the package, installed as users would.
 fn python_tests(workspace: &Workspace, python: &Path, name: Option<&str>, steps: &mut Steps) {
     // With the features of the Rust tests, for whom it is built already.
-    let build = ["build", "--profile", "test", "--bin", "cairn"];
+    let build = ["build", "--bin", "cairn"];
     let mut build = workspace.cargo(&build);
     build.args(["--workspace", "--features", "testing"]);
     let built = steps.run("cargo build cairn", build);
-    let installed = steps.attempt("wheel", || package::install(workspace, python));
+    let installed = steps.attempt("wheel", || {
+        package::install(workspace, python, Profile::Dev)
+    });
     if !built || !installed {
         return;
     }
