@@ -11,7 +11,7 @@ use crate::names::{attempt_name, random_session};
 use crate::part::{FileEntry, Part};
 use crate::pool::{CHUNK_BYTES, Pool};
 use crate::run;
-use crate::save::put_assets;
+use crate::save::{asset_entries, put_assets};
 use crate::source::{Source, SourceFile};
 use crate::writer::{Chunk, Output, Sink, chunk_count, chunk_len};
 use cairn_store::Store;
@@ -108,7 +108,8 @@ fn compact_writer(
     };
     if writer == 0 {
         let assets = old.assets()?.into_iter().collect();
-        part.assets = put_assets(store.as_ref(), attempt, &assets)?;
+        put_assets(store.as_ref(), attempt, &assets)?;
+        part.assets = asset_entries(&assets);
     }
     part.put(store.as_ref(), &keys, &blocks.crcs, None)?;
     Ok(file)

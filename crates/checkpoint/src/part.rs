@@ -91,6 +91,12 @@ impl FileEntry {
         }
     }
 
+    /// Whether two files have the same bytes, wherever these lie.
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
+        let content = |file: &Self| (file.len_bytes, file.data_start, file.block_bytes);
+        content(self) == content(other) && self.crcs_sha256 == other.crcs_sha256
+    }
+
     /// The bytes that its writer wrote.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let delta = self.delta.as_ref();

@@ -3,7 +3,8 @@
 use super::{Draft, Snapshot};
 use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crc32c};
-use crate::commit::{Attempt, IfCommitted};
+use crate::clock::MachineClock;
+use crate::commit::{Attempt, IfCommitted, Patience};
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
 use crate::part::{FileEntry, Part, ReadPart, parse_whole};
@@ -65,7 +66,7 @@ impl Orphan {
     /// If the image cannot be read.
     pub fn checksum(&self, image: &dyn ObjectReader) -> Result<Vec<u8>, Error> {
         let crcs = checksums(image, self.snapshot.len_bytes)?;
-        Ok(self.part(&crcs).encode(&crcs))
+        Ok(self.part(&crcs).encode(&crcs, None))
     }
 
     /// Makes data, small files and part durable, as far as the writer had not. Returns the bytes of the part that is in the store.
@@ -79,12 +80,12 @@ impl Orphan {
         part: &[u8],
     ) -> Result<Vec<u8>, Error> {
         let key = self.snapshot.part_key();
-        let (ours, crcs) = parse_whole(&key, part)?;
+        let (ours, blocks) = parse_whole(&key, part)?;
         match store.get(&key) {
             Err(cairn_store::Error::NotFound { .. }) => {}
             Ok(bytes) => {
                 let (theirs, _) = parse_whole(&key, &bytes)?;
-                return match theirs.part.file == ours.part.file {
+                return match same_content(&theirs.part, &ours.part) {
                     true => Ok(bytes),
                     false => Err(self.differs(key)),
                 };
@@ -92,7 +93,7 @@ impl Orphan {
             Err(source) => return Err(source).doing(|| format!("read `{key}`")),
         }
         if self.snapshot.len_bytes > 0 {
-            self.write_data(store, image, &crcs)?;
+            self.write_data(store, image, &blocks.crcs)?;
         }
         for (key, bytes) in self.assets() {
             put_once(store.as_ref(), &key, &bytes)?;
@@ -106,8 +107,13 @@ impl Orphan {
     /// # Errors
     /// If they do not come in time, or contradict each other.
     pub fn commit(&self, store: &dyn Store, timeout: Duration) -> Result<(), Error> {
-        let writer = self.snapshot.writer;
-        self.attempt().wait(store, writer, timeout, Duration::ZERO)
+        let clock = MachineClock::shared();
+        let patience = Patience {
+            clock: clock.as_ref(),
+            timeout,
+            takeover: Duration::ZERO,
+        };
+        self.attempt().wait(store, self.snapshot.writer, &patience)
     }
 
     fn write_data(
@@ -144,7 +150,7 @@ impl Orphan {
                 let reader = store.reader(&key).doing(|| format!("open `{key}`"))?;
                 checksums(reader.as_ref(), len)?
             }
-            result => result?,
+            result => result?.crcs,
         };
         match written == crcs {
             true => Ok(()),
@@ -174,6 +180,14 @@ impl Orphan {
                 false => IfCommitted::Refuse,
             },
         }
+    }
+}
+
+/// Whether two parts are of the same bytes, however they are stored: a writer may have left out what an earlier step has.
+fn same_content(one: &Part, other: &Part) -> bool {
+    match (&one.file, &other.file) {
+        (Some(one), Some(other)) => one.same_content(other),
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 
