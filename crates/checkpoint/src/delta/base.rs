@@ -7,9 +7,10 @@ use crate::commit::{chain, committed_attempt};
 use crate::names::AttemptKeys;
 use crate::part::{FileEntry, read_whole};
 use crate::run::committed_steps;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use cairn_store::Store;
 use std::cmp::Reverse;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The blocks of a writer's file in a committed step: where each lies, and its hash.
 #[derive(Debug)]
