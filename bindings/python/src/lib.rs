@@ -8,6 +8,7 @@ mod census;
 mod derived;
 mod errors;
 mod keeper;
+mod launch;
 mod memory;
 mod outline;
 mod place;
@@ -31,6 +32,10 @@ mod _cairn {
     #[pymodule_export]
     use crate::derived::casts_hold;
     #[pymodule_export]
+    use crate::launch::launch;
+    #[pymodule_export]
+    use crate::launch::launch;
+    #[pymodule_export]
     use crate::memory::{Memory, Promise};
     #[pymodule_export]
     use crate::outline::Outline;
@@ -38,8 +43,7 @@ mod _cairn {
     use crate::place::open_place;
     #[pymodule_export]
     use crate::retention::Policy;
-    #[pymodule_export]
-    use crate::run::{Run, launch};
+    use crate::run::Run;
     #[pymodule_export]
     use crate::saving::Saving;
     #[pymodule_export]

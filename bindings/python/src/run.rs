@@ -12,8 +12,8 @@ use crate::source::Source;
 use cairn::checkpoint::retention;
 use cairn::checkpoint::signing::{PublicKey, SecretKey, sign};
 use cairn::checkpoint::{
-    Checkpointer, IfCommitted, Launch, Options, Overlap, Pace, SaveOptions, StepState, Watch,
-    World, survey, survey_signed,
+    Checkpointer, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState, Watch, World,
+    survey, survey_signed,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -23,15 +23,6 @@ use std::time::{Duration, SystemTime};
 
 /// Attempts that nobody has touched for this long are nobody's work in progress.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
-
-type LaunchTuple = (
-    usize,
-    usize,
-    Option<String>,
-    Option<usize>,
-    Option<usize>,
-    &'static str,
-);
 
 /// The steps of one run, saved and opened by one rank.
 #[pyclass(frozen, module = "cairn._cairn")]
@@ -363,20 +354,6 @@ impl Drop for Run {
         let mut inner = Some(inner);
         Python::try_attach(|py| py.detach(|| drop(inner.take())));
     }
-}
-
-/// Rank, size, session, local rank, local size and launcher, as the environment says.
-#[pyfunction]
-pub(crate) fn launch() -> PyResult<LaunchTuple> {
-    let launch = Launch::from_env().or_raise()?;
-    Ok((
-        launch.rank,
-        launch.size,
-        launch.session,
-        launch.local_rank,
-        launch.local_size,
-        launch.launcher,
-    ))
 }
 
 /// A time to wait; more than can be counted is for ever.

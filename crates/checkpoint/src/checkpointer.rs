@@ -1,5 +1,6 @@
 //! Saves and loads the steps of one run.
 
+mod attempts;
 mod keeping;
 mod reading;
 
@@ -10,7 +11,6 @@ use crate::averaging::{Averaging, Update};
 use crate::capture::{Gate, Lanes, Means, Mode, ScratchCache, Turns};
 use crate::commit::Attempt;
 use crate::delta::Bases;
-use crate::names::attempt_name;
 use crate::options::{Options, Overlap};
 use crate::pool::Pool;
 use crate::save::{Job, PreparedSave, SaveOptions, capture};
@@ -237,29 +237,6 @@ impl Checkpointer {
         self.scratch.release();
         self.average_pool.release();
         self.average_scratch.release();
-    }
-
-    /// Tells the other writers of `step` that this rank will not save it, so that they do not wait for it.
-    ///
-    /// # Collective
-    /// Takes the place of this rank's `save` of the step: the next attempt at it is a new one for all ranks.
-    pub fn give_up(&self, step: u64, reason: &str) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let attempt = self.attempt(&inner, step, &SaveOptions::default());
-        *inner.started.entry(step).or_default() += 1;
-        let reason = reason.to_string();
-        let error = Error::GivenUp { reason };
-        attempt.report_failure(self.store.as_ref(), self.world.rank(), &error);
-    }
-
-    fn attempt(&self, inner: &Inner, step: u64, options: &SaveOptions) -> Attempt {
-        let count = inner.started.get(&step).copied().unwrap_or(0);
-        Attempt {
-            step,
-            name: attempt_name(self.world.session(), step, count),
-            world: self.world.size(),
-            if_committed: options.if_committed,
-        }
     }
 
     /// Captures the state and starts the background; a failure here is told to the other writers, too.

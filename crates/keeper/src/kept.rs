@@ -189,6 +189,10 @@ impl Store for KeptStore {
         self.store.delete(key)
     }
 
+    fn settle(&self, prefix: &str) -> Result<(), Error> {
+        self.store.settle(prefix)
+    }
+
     fn sweep(&self, prefix: &str) -> Result<u64, Error> {
         self.store.sweep(prefix)
     }
