@@ -316,7 +316,14 @@ impl Store for Objects {
         let Some(uploads) = &self.bucket.uploads else {
             return Ok(Vec::new());
         };
-        let pending = self.bucket.wait(uploads.pending(folder.as_ref()));
+        let pending = match self.bucket.wait(uploads.pending(folder.as_ref())) {
+            // Whoever runs the service has to look after them then.
+            Err(fault) if fault::is_not_offered(&fault) => {
+                tracing::debug!(url = %self.url(), "unfinished uploads cannot be listed");
+                return Ok(Vec::new());
+            }
+            pending => pending,
+        };
         let pending = pending.map_err(|fault| self.bucket.meaning(prefix, "list", &fault))?;
         let known = pending.into_iter().filter_map(|upload| {
             let key = self.key_of(&upload.key)?;

@@ -39,13 +39,14 @@ pub(crate) fn run(args: &Prune, printer: &Printer) -> Result<Exit, Error> {
     }
     let found = plan(&run, &rules(args), args.incomplete, SystemTime::now())?;
     let mut report = Report::new(run.url(), args.dry_run, &found);
-    if args.dry_run || found.is_empty() {
+    if args.dry_run {
         printer.report(&report, || report.text(printer.paint()))?;
         return Ok(Exit::Done);
     }
-    if !args.yes {
+    if !args.yes && !found.is_empty() {
         ask(&report, printer)?;
     }
+    // Also if nothing is planned: what dead writers left half-written is in no plan.
     report.spared = prune(run.as_ref(), &found)?;
     for step in &report.spared {
         printer.warn(&format!(

@@ -2,6 +2,7 @@
 
 use crate::fixture::{Place, check};
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 fn steps(place: &Place) -> Vec<u64> {
     let found = place.json(&["ls", "run"]);
@@ -102,6 +103,24 @@ fn leftovers_go_and_every_step_stays() {
     ----- stderr
     ");
     assert_eq!(place.json(&["ls", "run"])["latest"], 30);
+}
+
+#[test]
+fn what_a_killed_writer_left_goes_even_if_every_step_stays() {
+    let place = long_run();
+    let attempt = place.path("run/step-00000050/0123456789abcdef");
+    fs::create_dir_all(&attempt).unwrap();
+    // In no listing, and of a machine whose locks nobody sees.
+    let half_written = attempt.join(".tmp-0000000000000000-0000000000000000-0");
+    let file = fs::File::create(&half_written).unwrap();
+    let days_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 60 * 60);
+    file.set_modified(days_ago).unwrap();
+    drop(file);
+    let found = place.json(&["prune", "run", "--keep-last", "99", "--dry-run"]);
+    assert_eq!(found["remove"], serde_json::json!([]));
+    assert!(half_written.exists());
+    place.json(&["prune", "run", "--keep-last", "99"]);
+    assert!(!place.path("run/step-00000050").exists());
 }
 
 #[test]

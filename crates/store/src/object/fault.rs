@@ -79,6 +79,11 @@ pub(super) fn is_lost_answer(fault: &Fault) -> bool {
     transport(fault).is_some() || status(fault).is_some_and(|status| status >= 500)
 }
 
+/// Whether the service does not have what was asked of it, and never will.
+pub(super) fn is_not_offered(fault: &Fault) -> bool {
+    status(fault) == Some(501) || element(&fault.to_string(), "Code") == Some("NotImplemented")
+}
+
 /// How the connection failed, if it did.
 fn transport(fault: &Fault) -> Option<HttpErrorKind> {
     causes(fault).find_map(|cause| Some(cause.downcast_ref::<HttpError>()?.kind()))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cairn_store::testing::{BucketServer, conformance, pattern};
+use cairn_store::testing::{BucketServer, Mishap, MishapKind, conformance, pattern};
 use cairn_store::{Client, Error, Objects, PutMode, Store, examine, open, open_with};
 use object_store::memory::InMemory;
 
@@ -136,6 +136,22 @@ fn uploads_of_the_dead_are_listed_and_swept_when_they_are_old() {
     server.age_uploads(Duration::from_secs(25 * 60 * 60));
     assert_eq!(store.sweep("").unwrap(), 1);
     assert_eq!(server.upload_count(), 1, "that of another folder");
+}
+
+#[test]
+fn a_service_that_cannot_list_uploads_has_none_to_sweep() {
+    let server = BucketServer::start();
+    let store = folder_of(&server, "run");
+    std::mem::forget(store.create("large", 3 * PART as u64).unwrap());
+    for _ in 0..2 {
+        server.add(Mishap {
+            request: vec!["GET", "uploads"],
+            kind: MishapKind::Refuse(501, "NotImplemented"),
+        });
+    }
+    assert!(store.uploads("").unwrap().is_empty());
+    assert_eq!(store.sweep("").unwrap(), 0);
+    assert_eq!(store.uploads("").unwrap().len(), 1);
 }
 
 #[test]
