@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -326,3 +327,12 @@ def test_an_optimizer_on_a_gpu_goes_on_as_it_was(options: dict[str, Any], tmp_pa
     step(module, optimizer)
     step(other, resumed)
     assert torch.equal(module.weight, other.weight)
+
+
+def test_a_rank_that_never_comes_is_named_when_the_time_for_a_commit_is_over(tmp_path: Path) -> None:
+    board = torch.distributed.HashStore()
+    board.set_timeout(timedelta(days=1))
+    world = cairn.World(0, 2, "launch", board=board)
+    with pytest.raises(cairn.RankFailed, match="rank 1 does not answer"):
+        cairn.Checkpointer(tmp_path, world=world, commit_timeout=0.1).save(1, {"x": torch.ones(3)})
+    assert list(tmp_path.iterdir()) == []

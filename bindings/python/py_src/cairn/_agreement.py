@@ -28,28 +28,32 @@ Holders = dict[str, list[int]]
 _rounds: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
-def agree(flat: Flat, world: World, url: str, ranks_differ: bool, before: Holders | None) -> Holders:
+def agree(
+    flat: Flat, world: World, url: str, ranks_differ: bool, before: Holders | None, timeout: float
+) -> Holders:
     """Compares this rank's layout with the others', at the first save; returns what is to be remembered for the next.
 
-    Where ranks differ, a plain tensor is placed on those ranks that name it.
+    Waits for a rank no longer than ``timeout`` seconds, where the board can be told so. Where ranks differ, a plain tensor is placed
+    on those ranks that name it.
 
     Raises:
         RanksDisagree: with the names, and which ranks lack or contradict them.
+        RankFailed: if a rank does not come.
     """
     if world.size == 1:
         return {}
     holders = before
     if holders is None:
-        holders = {} if world.board is None else _exchange(flat, world, url, ranks_differ)
+        holders = {} if world.board is None else _exchange(flat, world, url, ranks_differ, timeout)
     if ranks_differ:
         for name, part in flat.parts.items():
             flat.parts[name] = _placed(part, holders.get(name), world)
     return holders
 
 
-def _exchange(flat: Flat, world: World, url: str, ranks_differ: bool) -> Holders:
+def _exchange(flat: Flat, world: World, url: str, ranks_differ: bool, timeout: float) -> Holders:
     own = {name: _told(part, world) for name, part in flat.parts.items()}
-    told = [json.loads(message) for message in world.exchange(_topic(world, url), json.dumps(own))]
+    told = [json.loads(message) for message in world.exchange(_topic(world, url), json.dumps(own), timeout)]
     for rank, names in enumerate(told):
         if isinstance(names, str):
             raise RankFailed(f"rank {rank} cannot save: {names}", hint="look at that rank's log")

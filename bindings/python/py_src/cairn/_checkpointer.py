@@ -306,7 +306,8 @@ class Checkpointer(Reading):
                 raise StateError(f"`{name}` is the name of {what}, so nothing else can have it")
         if metrics:
             flat.values[METRICS] = _metrics(metrics)
-        self._holders = agree(flat, self.world, self._url, self._ranks_differ, self._holders)
+        timeout: float = self._options["commit_timeout"]
+        self._holders = agree(flat, self.world, self._url, self._ranks_differ, self._holders, timeout)
         return flat
 
     def _trim(self, flat: Flat, state: Any, derive: Mapping[str, str], leave_out: Sequence[str]) -> Flat:

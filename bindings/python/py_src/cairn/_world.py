@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
@@ -12,6 +13,9 @@ from typing import Any, Protocol
 from . import _cairn
 from ._logger import logger
 from .errors import RankFailed, StateError
+
+#: Stands for ever: torch counts time-outs in milliseconds.
+_LONGEST_S = 365.0 * 24 * 60 * 60
 
 
 class Board(Protocol):
@@ -67,8 +71,10 @@ class World:
         if self.board is not None:
             self.board.set(f"cairn/{topic}/{self.rank}", message)
 
-    def exchange(self, topic: str, message: str) -> list[str]:
+    def exchange(self, topic: str, message: str, timeout: float | None = None) -> list[str]:
         """Every rank's message, in order of rank; needs a board.
+
+        Waits for each no longer than ``timeout`` seconds, if the board is torch's, else as long as the board does.
 
         Raises:
             RankFailed: if a rank leaves none in time.
@@ -79,10 +85,18 @@ class World:
         messages = []
         for rank in self.ranks:
             try:
-                messages.append(bytes(self.board.get(f"cairn/{topic}/{rank}")).decode())
+                messages.append(_take(self.board, f"cairn/{topic}/{rank}", timeout))
             except Exception as error:
                 raise RankFailed(f"rank {rank} does not answer: {error}", hint="look at that rank's log") from error
         return messages
+
+
+def _take(board: Board, key: str, timeout: float | None) -> str:
+    distributed: Any = sys.modules.get("torch.distributed")
+    if timeout is not None and distributed is not None and isinstance(board, distributed.Store):
+        store: Any = board
+        store.wait([key], timedelta(seconds=min(timeout, _LONGEST_S)))
+    return bytes(board.get(key)).decode()
 
 
 def _from_process_group(group: Any) -> World | None:
