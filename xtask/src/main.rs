@@ -12,6 +12,7 @@ mod check;
 mod faults;
 mod fuzz;
 mod mpi;
+mod nightly;
 mod package;
 mod steps;
 mod test;
@@ -35,6 +36,7 @@ usage: cargo xtask <command>
   bench [OPTIONS]     measure, print a table, keep it under benches/runs/ (see `bench --help`)
   faults [OPTIONS]    simulated worlds in which saves meet faults: --seeds N, --from SEED, --result FILE, --replay SEED
   fuzz [SECONDS]      every fuzz target for SECONDS each (default 30)
+  nightly [OPTIONS]   rounds of real faults: kills, hung ranks, cut connections, full disks, rot (`--rounds N --seed S`)
   venv                the Python environment of the tests, in target/venv, with the package installed
   wheel               the Python package as one file, in target/wheels
 ";
@@ -69,6 +71,7 @@ fn run(arguments: &[&str]) -> Result {
         ["faults", options @ ..] => faults::run(&workspace, options),
         ["fuzz"] => fuzz::run(&workspace, fuzz::DEFAULT_SECONDS),
         ["fuzz", seconds] => fuzz::run(&workspace, seconds.parse()?),
+        ["nightly", options @ ..] => nightly::run(&workspace, options),
         ["venv"] => {
             let python = venv::ensure(&workspace)?;
             package::install(&workspace, &python, package::Profile::Release)?;
