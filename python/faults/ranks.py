@@ -105,7 +105,7 @@ class Ranks:
                 left.discard(rank)
                 try:
                     endings[rank] = self.pipes[rank].recv()
-                except (EOFError, ConnectionResetError):  # killed
+                except (EOFError, OSError):  # killed, perhaps in the middle of a word
                     pass
         return endings
 

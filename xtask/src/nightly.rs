@@ -18,7 +18,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Result {
     let mut steps = Steps::default();
     let build = ["build", "--release", "--package", "cairn-cli"];
     let built = steps.run("cargo build cairn", workspace.cargo(&build));
-    let installed = steps.attempt("wheel", || package::install(workspace, &python));
+    let installed = steps.attempt("wheel", || {
+        package::install(workspace, &python, package::Profile::Release)
+    });
     if built && installed {
         let mut campaign = workspace.command(&python.to_string_lossy());
         campaign
