@@ -3,7 +3,6 @@
 use crate::Error;
 use crate::clock::rfc3339;
 use crate::error::StoreContext;
-use crate::manifest::FORMAT_VERSION;
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,6 +10,9 @@ use std::time::SystemTime;
 
 /// The object that holds the record of a run's scrubbing.
 pub const SCRUB: &str = "SCRUB";
+
+/// The version of records.
+const RECORD_VERSION: u64 = 1;
 
 /// The most findings that are kept of a step.
 const MAX_FINDINGS: usize = 256;
@@ -60,7 +62,7 @@ impl Record {
     /// A pass that begins now.
     pub(super) fn begin() -> Self {
         Self {
-            cairn: FORMAT_VERSION,
+            cairn: RECORD_VERSION,
             kind: "scrub".into(),
             started: rfc3339(SystemTime::now()),
             finished: None,
@@ -87,7 +89,7 @@ impl Record {
         let usable = found.filter(|record| {
             let block = crate::checksum::BLOCK_BYTES as u64;
             let aligned = |position: &Position| position.offset.is_multiple_of(block);
-            record.cairn == FORMAT_VERSION
+            record.cairn == RECORD_VERSION
                 && !record.is_over()
                 && record.position.as_ref().is_none_or(aligned)
         });

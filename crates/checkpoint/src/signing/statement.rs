@@ -5,13 +5,15 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::checksum::{from_hex, to_hex};
 use crate::error::StoreContext;
-use crate::manifest::FORMAT_VERSION;
 use crate::names::step_folder;
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
 
 /// The object beside `COMMIT` that holds a step's signatures.
 pub const SIGNATURE: &str = "SIGNATURE";
+
+/// The version of statements. It is signed with the rest, so a change of the format of steps leaves it as it is.
+const STATEMENT_VERSION: u64 = 1;
 
 /// What a signature vouches for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +59,7 @@ impl Statement {
     pub(super) fn new(checkpoint: &Checkpoint, writers: Vec<Written>) -> Self {
         let manifest = checkpoint.manifest();
         Self {
-            cairn: FORMAT_VERSION,
+            cairn: STATEMENT_VERSION,
             kind: "signature".into(),
             step: manifest.step,
             attempt: manifest.attempt.clone(),

@@ -196,3 +196,11 @@ fn damage_is_not_signed_and_a_repair_keeps_the_signature() {
     repair(&store, 1, &copy, false, &|_| ()).unwrap();
     read_all(&store, &key.public()).unwrap();
 }
+
+#[test]
+fn a_newer_format_of_steps_leaves_signatures_as_they_are() {
+    let (store, _) = signed();
+    let text = store.get(&format!("step-00000001/{SIGNATURE}")).unwrap();
+    let begins = br#"{"cairn":1,"kind":"signature","step":1,"#;
+    assert_eq!(&text[..begins.len()], begins);
+}
