@@ -290,7 +290,11 @@ fn check_bases(store: &dyn Store, manifest: &Manifest) -> Result<(), Error> {
             .doing(|| format!("list `{folder}`"))?;
         let here: BTreeSet<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
         let keys = files.iter().map(|file| format!("{folder}/{file}"));
-        missing.extend(keys.filter(|key| !here.contains(key.as_str())));
+        for key in keys.filter(|key| !here.contains(key.as_str())) {
+            // Listings may lag behind.
+            let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
+            missing.extend(head.is_none().then_some(key));
+        }
     }
     match missing.is_empty() {
         true => Ok(()),
