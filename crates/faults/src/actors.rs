@@ -1,9 +1,8 @@
-//! Who lives in a world: launches of ranks that save, readers, pruners and compactors.
+//! Who lives in a world: launches of ranks that save, readers and pruners.
 //!
 //! Whoever else works on runs is added here: something with a process of its own, which uses the real code over the
 //! simulated store and tells the ledger what it was promised.
 
-mod compactor;
 mod launch;
 mod pruner;
 mod reader;
@@ -89,7 +88,6 @@ pub(crate) fn live(world: &Arc<World>) {
         .into_iter()
         .chain(reader::all(&world.case.scenario))
         .chain(pruner::all(&world.case.scenario))
-        .chain(compactor::all(&world.case.scenario))
         .collect();
     let threads: Vec<_> = actors
         .into_iter()

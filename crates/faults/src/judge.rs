@@ -145,9 +145,7 @@ impl Judge {
                 self.violate(format!("{who} was promised step {step}, which is gone"));
             }
             let attempt = self.attempt(step).filter(|found| *found != promise.attempt);
-            let may_differ = self.world().case.scenario.replace
-                || self.world().lock().ledger.rewritten.contains(&step);
-            if let Some(other) = attempt.filter(|_| !may_differ) {
+            if let Some(other) = attempt.filter(|_| !self.world().case.scenario.replace) {
                 self.violate(format!(
                     "{who} was promised attempt {} of step {step}, but {other} is there",
                     promise.attempt
@@ -159,19 +157,6 @@ impl Judge {
     fn attempt(&self, step: u64) -> Option<String> {
         let checkpoint = Checkpoint::open(self.process.store(), step).ok()?;
         Some(checkpoint.manifest().attempt.clone())
-    }
-
-    /// The files of other steps that a step refers to, and the marks that these are deleted.
-    fn referred(&self, step: u64) -> Vec<String> {
-        let Ok(checkpoint) = Checkpoint::open(self.process.store(), step) else {
-            return Vec::new();
-        };
-        let files = checkpoint.manifest().base_files();
-        let folders = files.iter().filter_map(|file| file.split_once('/'));
-        let marks: Vec<String> = folders
-            .map(|(folder, _)| format!("{folder}/DELETED"))
-            .collect();
-        files.into_iter().chain(marks).collect()
     }
 
     fn check_step(&self, step: u64) -> Result<(), String> {
@@ -225,7 +210,6 @@ impl Judge {
         for step in plan.keep.keys() {
             let folder = step_folder(*step);
             let attempt = self.attempt(*step).unwrap_or_default();
-            allowed.extend(self.referred(*step));
             allowed.insert(format!("{folder}/{attempt}/"));
             allowed.insert(format!("{folder}/COMMIT"));
             // Half the rename of a pruner that died, in an object store: it goes with the step.

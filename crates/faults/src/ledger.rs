@@ -13,10 +13,6 @@ pub(crate) struct Ledger {
     pub(crate) failures: Vec<Told>,
     /// Steps that a pruning was to remove.
     pub(crate) removed: BTreeSet<u64>,
-    /// Steps that somebody rewrote as they were.
-    pub(crate) rewritten: BTreeSet<u64>,
-    /// Whether steps refer to files of others.
-    pub(crate) is_shared: bool,
     /// Objects that rotted.
     pub(crate) rotted: BTreeSet<String>,
     /// Faults that happened.
@@ -88,12 +84,10 @@ pub(crate) struct Told {
 }
 
 impl Ledger {
-    /// Whether an object of the step rotted, or one that it may refer to.
+    /// Whether an object of the step rotted.
     pub(crate) fn is_rotted(&self, step: u64) -> bool {
         let folder = format!("{}/", cairn_checkpoint::step_folder(step));
-        let is_data = |path: &str| path.ends_with(".safetensors") || path.ends_with(".delta");
-        let mut rotted = self.rotted.iter();
-        rotted.any(|path| path.starts_with(&folder) || (self.is_shared && is_data(path)))
+        self.rotted.iter().any(|path| path.starts_with(&folder))
     }
 
     /// The newest step that somebody was promised, and that has not rotted or been removed since.

@@ -94,10 +94,7 @@ impl World {
             disk: Disk::default(),
             processes: Vec::new(),
             trace: Trace::default(),
-            ledger: Ledger {
-                is_shared: case.scenario.delta,
-                ..Ledger::default()
-            },
+            ledger: Ledger::default(),
             operations: 0,
             coming: case.faults.clone(),
             full: 0,
