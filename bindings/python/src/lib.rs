@@ -34,8 +34,6 @@ mod _cairn {
     #[pymodule_export]
     use crate::launch::launch;
     #[pymodule_export]
-    use crate::launch::launch;
-    #[pymodule_export]
     use crate::memory::{Memory, Promise};
     #[pymodule_export]
     use crate::outline::Outline;
@@ -43,6 +41,7 @@ mod _cairn {
     use crate::place::open_place;
     #[pymodule_export]
     use crate::retention::Policy;
+    #[pymodule_export]
     use crate::run::Run;
     #[pymodule_export]
     use crate::saving::Saving;
