@@ -5,7 +5,7 @@ use cairn_faults::{Case, Defect, Outcome, minimise, run_case, run_seeds};
 /// Worlds of the campaign that runs with every test.
 const SEEDS: u64 = 2000;
 /// Worlds in which each known mistake must show, and how many are run at a time.
-const DEFECT_SEEDS: u64 = 600;
+const DEFECT_SEEDS: u64 = 4000;
 const BATCH: usize = 40;
 const THREADS: usize = 2;
 
