@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::error::StoreContext;
 use crate::hf_index;
 use crate::manifest::Manifest;
-use crate::names::{AttemptKeys, commit_key, deleted_key};
+use crate::names::{AttemptKeys, commit_key, deleted_key, step_folder};
 use crate::part::{ReadPart, read_head};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,7 @@ impl Attempt {
         let mut pause = Duration::from_millis(1);
         loop {
             if self.is_committed(store)? {
-                return Ok(());
+                return self.settle_commit(store);
             }
             self.check_failure(store)?;
             let waited = clock.elapsed().saturating_sub(start);
@@ -119,6 +119,13 @@ impl Attempt {
             // Whoever waits long looks less often: on an object store every look is a request.
             pause = (pause * 2).min((waited / 20).clamp(SHORT_PAUSE, LONG_PAUSE));
         }
+    }
+
+    /// Makes durable a `COMMIT` that another writer has put: it is seen before its name is.
+    fn settle_commit(&self, store: &dyn Store) -> Result<(), Error> {
+        let folder = step_folder(self.step);
+        let settled = store.settle(&folder);
+        settled.doing(|| format!("make `{folder}` durable"))
     }
 
     /// Whether a writer that sees all parts commits: any does if one of them wins, else the first.
@@ -153,7 +160,7 @@ impl Attempt {
         match store.put(&key, &manifest.encode(), mode) {
             // Somebody was faster: fine if it was this attempt.
             Err(cairn_store::Error::AlreadyExists { .. }) => match self.is_committed(store)? {
-                true => Ok(()),
+                true => self.settle_commit(store),
                 false => Err(self.taken(store)),
             },
             result => {
