@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _cairn
-from ._world import World
+from ._world import World, host_key
 
 #: How long a rank waits for the others of its machine to load with it.
 PATIENCE_SECONDS = 3.0
@@ -32,17 +32,28 @@ def peers(world: World, place: str, targets: Iterable[tuple[str, _cairn.Spec]]) 
     board: Any = world.board
     if world.size == 1 or not hasattr(board, "compare_set"):
         return None
-    neighbours = world.neighbours()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    neighbours = _neighbours(world, deadline)
     if len(neighbours) < 2:
         return None
     topic = f"cairn/load/{neighbours[0]}/{_digest(place, targets)}"
-    generation = _arrive(board, topic, len(neighbours))
+    generation = _arrive(board, topic, len(neighbours), deadline)
     if generation is None:
         return None
     return neighbours.index(world.rank), neighbours, f"{world.session}/{topic}/{generation}"
 
 
-def _arrive(board: Any, topic: str, size: int) -> int | None:
+def _neighbours(world: World, deadline: float) -> list[int]:
+    """The ranks on this machine, once every rank has said where it is; this one alone if some have not by then."""
+    board: Any = world.board
+    keys = [host_key(rank) for rank in world.ranks]
+    if not _wait(board, keys, deadline):
+        return [world.rank]
+    hosts = [bytes(board.get(key)) for key in keys]
+    return [rank for rank in world.ranks if hosts[rank] == hosts[world.rank]]
+
+
+def _arrive(board: Any, topic: str, size: int, deadline: float) -> int | None:
     """Joins the first load under ``topic`` that is not decided yet; returns its number if all ranks have joined it."""
     generation = 0
     while board.check([f"{topic}/{generation}/decision"]):
@@ -50,13 +61,18 @@ def _arrive(board: Any, topic: str, size: int) -> int | None:
     decision = f"{topic}/{generation}/decision"
     if board.add(f"{topic}/{generation}/arrived", 1) == size:
         return generation if _decide(board, decision, "together") == "together" else None
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not board.check([decision]):
-        if time.monotonic() > deadline:
-            _decide(board, decision, "alone")
-            break
-        time.sleep(_POLL_SECONDS)
+    if not _wait(board, [decision], deadline):
+        _decide(board, decision, "alone")
     return generation if bytes(board.get(decision)) == b"together" else None
+
+
+def _wait(board: Any, keys: list[str], deadline: float) -> bool:
+    """Whether all the keys are there before the deadline."""
+    while not board.check(keys):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def _decide(board: Any, key: str, wish: str) -> str:

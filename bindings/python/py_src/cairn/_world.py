@@ -55,17 +55,6 @@ class World:
         logger.info("rank %d of %d (%s)", world.rank, world.size, world.launcher)
         return world
 
-    def neighbours(self) -> list[int]:
-        """The ranks on this machine, as far as they have said where they are."""
-        if self.board is None:
-            return [self.rank]
-        keys = [_host_key(rank) for rank in self.ranks]
-        board: Any = self.board
-        if not board.check(keys):
-            return [self.rank]
-        hosts = [bytes(board.get(key)) for key in keys]
-        return [rank for rank in self.ranks if hosts[rank] == hosts[self.rank]]
-
     def tell(self, topic: str, message: str) -> None:
         """Leaves this rank's message without waiting for the others'."""
         if self.board is not None:
@@ -174,7 +163,8 @@ def _from_launcher() -> World:
     return World(rank, size, session, local_rank, local_size, launcher, board)
 
 
-def _host_key(rank: int) -> str:
+def host_key(rank: int) -> str:
+    """Where a rank says on the board which machine it is on."""
     return f"cairn/host/{rank}"
 
 
@@ -197,7 +187,7 @@ def _common_session(board: Board, rank: int) -> str:
     for known, session in _sessions:
         if known is board:
             return session
-    board.set(_host_key(rank), _host())
+    board.set(host_key(rank), _host())
     if rank == 0:
         board.set("cairn/session", os.urandom(16).hex())
     session = bytes(board.get("cairn/session")).decode()

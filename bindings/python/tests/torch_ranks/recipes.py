@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,9 @@ def replicas_read_each_byte_once_between_them(folder: Path) -> None:
         cairn.Checkpointer(folder).save(1, parts, blocking=True)
 
     def load(rank: int, size: int) -> int:
-        # The other may be late on a busy machine.
+        # The other may be late on a busy machine; here it is, before it has said anything at all.
         _together.PATIENCE_SECONDS = 30.0
+        time.sleep(0.5 * rank)
         into = {"ab": torch.zeros(4096, 2048, dtype=torch.int64)}
         loaded = cairn.Checkpointer(folder).load(1, into=into, recipe=["a, b -> ab, axis=0"])
         expected = torch.arange(1 << 22).reshape(2048, -1)
