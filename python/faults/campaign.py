@@ -156,19 +156,12 @@ def _fill(plan: Plan, place: Folder, ranks: Ranks) -> dict[int, Ending]:
     return endings
 
 
-def _cut(plan: Plan, place: Folder, ranks: Ranks) -> dict[int, Ending]:
+def _disturb(plan: Plan, place: Folder, ranks: Ranks) -> dict[int, Ending]:
     assert isinstance(place, Bucket)
-    place.proxy.cut(plan.seconds)
+    disturb = place.proxy.cut if plan.fault == plans.CUT else place.proxy.stall
+    disturb(plan.seconds)
     endings = ranks.finish()
-    place.proxy.cut(0.0)
-    return endings
-
-
-def _stall(plan: Plan, place: Folder, ranks: Ranks) -> dict[int, Ending]:
-    assert isinstance(place, Bucket)
-    place.proxy.stall(plan.seconds)
-    endings = ranks.finish()
-    place.proxy.stall(0.0)
+    disturb(0.0)
     return endings
 
 
@@ -186,8 +179,8 @@ STRIKES = {
     plans.HANG: _hang,
     plans.FILL: _fill,
     plans.NEARLY_FULL: _fill,
-    plans.CUT: _cut,
-    plans.STALL: _stall,
+    plans.CUT: _disturb,
+    plans.STALL: _disturb,
     plans.SERVER: _server,
 }
 

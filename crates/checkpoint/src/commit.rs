@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::clock::Clock;
-use crate::error::StoreContext;
+use crate::error::{StoreContext, chain};
 use crate::hf_index;
 use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, commit_key, deleted_key, step_folder};
@@ -328,16 +328,4 @@ fn attempt_at(store: &dyn Store, key: &str) -> Result<Option<String>, Error> {
         result => result.doing(|| format!("read `{key}`"))?,
     };
     Ok(Some(Manifest::decode(key, &bytes)?.attempt))
-}
-
-/// An error with all its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        cause = source.source();
-    }
-    text
 }

@@ -1,9 +1,11 @@
 //! Everything that can go wrong while saving, committing and loading, each with what to do next.
 
+mod chain;
 mod context;
 mod hint;
 mod text;
 
+pub use chain::chain;
 pub(crate) use context::StoreContext;
 pub(crate) use text::list;
 use text::{quoted, skipped_text};

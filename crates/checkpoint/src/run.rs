@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Latest;
-use crate::commit::chain;
+use crate::error::chain;
 use crate::error::{Skipped, StoreContext};
 use crate::names::{commit_key, parse_step_folder};
 use crate::signing::PublicKey;

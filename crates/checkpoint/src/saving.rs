@@ -221,7 +221,7 @@ impl Saving {
                 "checkpoint not saved: skipped or cancelled"
             );
         } else if let Err(error) = &result {
-            tracing::error!(step = self.step, error = %crate::commit::chain(error), "checkpoint not saved");
+            tracing::error!(step = self.step, error = %crate::error::chain(error), "checkpoint not saved");
         }
         self.outcome.set(result);
     }

@@ -9,7 +9,7 @@ pub use record::{Position, Record, SCRUB};
 
 use crate::Error;
 use crate::checkpoint::Checkpoint;
-use crate::commit::chain;
+use crate::error::chain;
 use crate::pace::Pace;
 use crate::pool::CHUNK_BYTES;
 use crate::run::committed_steps;

@@ -3,7 +3,8 @@
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::checksum::{BLOCK_BYTES, crc32c};
-use crate::commit::{Attempt, IfCommitted, chain};
+use crate::commit::{Attempt, IfCommitted};
+use crate::error::chain;
 use crate::error::{StoreContext, list};
 use crate::image::{Image, entries};
 use crate::load::damage;

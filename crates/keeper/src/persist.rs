@@ -2,8 +2,8 @@
 
 use crate::server::Shared;
 use crate::table::Orphaned;
-use cairn_checkpoint::Error;
 use cairn_checkpoint::keeper::Orphan;
+use cairn_checkpoint::{Error, chain};
 use cairn_device::SharedMemory;
 use cairn_store::ObjectReader;
 use std::sync::Arc;
@@ -71,15 +71,4 @@ pub(crate) fn persist(shared: &Shared, orphaned: &Orphaned) -> Result<(), String
             result => return result.map_err(|error| chain(&error)),
         }
     }
-}
-
-/// An error with all its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text = format!("{text}: {source}");
-        cause = source.source();
-    }
-    text
 }

@@ -3,7 +3,8 @@
 use super::map::{BlockMap, BlockPlace, block_count};
 use super::{BlockHash, MAX_BASES, hashes, pin};
 use crate::Error;
-use crate::commit::{chain, committed_attempt};
+use crate::commit::committed_attempt;
+use crate::error::chain;
 use crate::names::AttemptKeys;
 use crate::part::{FileEntry, read_whole};
 use crate::run::committed_steps;

@@ -2,7 +2,7 @@
 
 use super::deal::Members;
 use crate::Error;
-use crate::commit::chain;
+use crate::error::chain;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 use super::{Timeline, headline};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
-use crate::commit::chain;
 use crate::error::StoreContext;
+use crate::error::chain;
 use crate::names::AttemptKeys;
 use cairn_store::{PutMode, Store};
 use std::time::Duration;

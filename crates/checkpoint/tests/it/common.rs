@@ -312,17 +312,6 @@ pub(crate) fn latest(store: &Arc<dyn Store>) -> Checkpoint {
     latest.checkpoint
 }
 
-/// An error with all its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text = format!("{text}: {source}");
-        cause = source.source();
-    }
-    text
-}
-
 /// Another disk with the same objects.
 pub(crate) fn copy_of(store: &dyn Store) -> cairn_store::Memory {
     let copy = cairn_store::Memory::new();

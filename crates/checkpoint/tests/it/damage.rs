@@ -1,11 +1,11 @@
 //! Bytes that change, vanish or swap places on disk are found, named and never loaded.
 
 use crate::common::{
-    Model, Specs, chain, checkpointer, latest, load_as, memory, one, quick, replace, spec,
+    Model, Specs, checkpointer, latest, load_as, memory, one, quick, replace, spec,
 };
 use cairn_checkpoint::{
     Checkpoint, Checkpointer, Error, LoadOptions, SaveOptions, StepState, Strictness, Target,
-    World, is_timeline, survey, verify,
+    World, chain, is_timeline, survey, verify,
 };
 use cairn_store::{Local, PutMode, Store};
 use serde_json::{Map, Value, json};

@@ -1,14 +1,15 @@
 //! Saves that refer to earlier ones: what they write, what they need, and what happens if that is gone.
 
 use crate::common::{
-    Model, Specs, bytes, chain, checkpointer, latest, len, memory, quick, replace, together,
+    Model, Specs, bytes, checkpointer, latest, len, memory, quick, replace, together,
 };
 use cairn_checkpoint::{
     Checkpoint, Checkpointer, Error, Options, SaveOptions, SaveReport, Source, StepState, World,
-    compact, survey, verify,
+    chain, compact, survey, verify,
 };
 use cairn_sharding::TensorSpec;
-use cairn_store::{PutMode, Store};
+use cairn_store::testing::{Fault, FlakyStore, Operation, Rule};
+use cairn_store::{Memory, PutMode, Store};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -368,6 +369,19 @@ fn a_save_that_refers_to_a_file_that_is_gone_is_not_committed_and_the_next_is_fu
     save(&ranks, &second, 4);
     assert_eq!(open(&store, 4).manifest().delta, None);
     second.assert_whole(&open(&store, 4));
+}
+
+#[test]
+fn a_listing_that_comes_late_does_not_hide_a_base() {
+    let flaky = Arc::new(FlakyStore::new(Memory::new()));
+    let (store, first) = (flaky.clone() as Arc<dyn Store>, small("tp=2"));
+    let ranks = launch(&store, &first, &delta());
+    save(&ranks, &first, 1);
+    flaky.add(Rule::new([Operation::List], Fault::Lag).on("step-00000001"));
+    let second = train(&first, 2, &["adapter"]);
+    save(&ranks, &second, 2);
+    flaky.clear();
+    assert_eq!(base_steps(&store, 2), ["step-00000001"]);
 }
 
 #[test]

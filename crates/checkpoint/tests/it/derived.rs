@@ -1,9 +1,9 @@
 //! A tensor that follows from another is not stored, and is read as if it were: on any layout, bit for bit, damage included.
 
-use crate::common::{Model, Specs, chain, checkpointer, load_as, memory, quick, spec, together};
+use crate::common::{Model, Specs, checkpointer, load_as, memory, quick, spec, together};
 use cairn_checkpoint::{
     Checkpoint, Error, LoadOptions, ModelSource, RewriteOptions, SaveOptions, Source, State,
-    Strictness, World, export_hf,
+    Strictness, World, chain, export_hf,
 };
 use cairn_formats::hf::open_folder;
 use cairn_store::{PutMode, Store};

@@ -1,9 +1,9 @@
 //! Stores that fail, stall and lie: the cause reaches every rank, nothing is committed, and the next save works.
 
-use crate::common::{
-    Model, chain, checkpointer, deadlines, latest, load_as, memory, quick, together,
+use crate::common::{Model, checkpointer, deadlines, latest, load_as, memory, quick, together};
+use cairn_checkpoint::{
+    Checkpoint, Checkpointer, Error, LoadOptions, Options, SaveOptions, World, chain,
 };
-use cairn_checkpoint::{Checkpoint, Checkpointer, Error, LoadOptions, Options, SaveOptions, World};
 use cairn_store::testing::{Fault, FlakyStore, Operation, Rule};
 use cairn_store::{Local, Store};
 use std::path::PathBuf;

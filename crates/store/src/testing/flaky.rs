@@ -119,12 +119,18 @@ impl<S: Store> Store for FlakyStore<S> {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
-        let list = |_: &[Fault]| self.inner.list(prefix);
+        let list = |faults: &[Fault]| match faults.contains(&Fault::Lag) {
+            true => Ok(Vec::new()),
+            false => self.inner.list(prefix),
+        };
         self.rules.run(Operation::List, prefix, 0, list)
     }
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        let list = |_: &[Fault]| self.inner.list_folders(prefix);
+        let list = |faults: &[Fault]| match faults.contains(&Fault::Lag) {
+            true => Ok(Vec::new()),
+            false => self.inner.list_folders(prefix),
+        };
         self.rules.run(Operation::List, prefix, 0, list)
     }
 

@@ -64,6 +64,8 @@ pub enum Fault {
         /// The length that is left.
         len: u64,
     },
+    /// A [`List`](Operation::List) finds nothing, as where listings come late.
+    Lag,
 }
 
 impl Fault {
