@@ -9,6 +9,7 @@
 
 mod bench;
 mod check;
+mod conformance;
 mod faults;
 mod fuzz;
 mod mpi;
@@ -34,6 +35,7 @@ usage: cargo xtask <command>
   check [--install]   format, lints, docs, architecture, dependencies, spelling
   test [NAME]         every Rust and Python test, or those whose name contains NAME
   bench [OPTIONS]     measure, print a table, keep it under benches/runs/ (see `bench --help`)
+  conformance [NAME]  the suite of all stores on real servers, installed for it: nightly
   faults [OPTIONS]    simulated worlds in which saves meet faults: --seeds N, --from SEED, --result FILE, --replay SEED
   fuzz [SECONDS]      every fuzz target for SECONDS each (default 30)
   nightly [OPTIONS]   rounds of real faults: kills, hung ranks, cut connections, full disks, rot (`--rounds N --seed S`)
@@ -68,6 +70,8 @@ fn run(arguments: &[&str]) -> Result {
         ["test"] => test::run(&workspace, None),
         ["test", name] => test::run(&workspace, Some(name)),
         ["bench", options @ ..] => bench::run(&workspace, options),
+        ["conformance"] => conformance::run(&workspace, None),
+        ["conformance", name] => conformance::run(&workspace, Some(name)),
         ["faults", options @ ..] => faults::run(&workspace, options),
         ["fuzz"] => fuzz::run(&workspace, fuzz::DEFAULT_SECONDS),
         ["fuzz", seconds] => fuzz::run(&workspace, seconds.parse()?),

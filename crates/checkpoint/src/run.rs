@@ -9,7 +9,7 @@ use crate::names::{commit_key, parse_step_folder};
 use crate::signing::PublicKey;
 use crate::verify::check_structure;
 use cairn_store::Store;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The steps that have a folder, committed or not, ascending.
@@ -77,22 +77,30 @@ pub(crate) fn latest(store: &Arc<dyn Store>, key: Option<&PublicKey>) -> Result<
 /// Tries `use_it` on the newest whole step, then on older ones for as long as damage is found.
 ///
 /// Steps come and go meanwhile: the run is listed again for each try, so that one that is deleted as it is read, because there are newer
-/// ones, leads to these.
+/// ones, leads to these. Which steps are committed is not asked first: on an object store that would be a request for each.
 pub(crate) fn walk_back<T>(
     store: &Arc<dyn Store>,
     key: Option<&PublicKey>,
     mut use_it: impl FnMut(&Checkpoint) -> Result<T, Error>,
 ) -> Result<(Latest, T), Error> {
     let mut skipped: BTreeMap<u64, String> = BTreeMap::new();
+    let mut absent = BTreeSet::new();
     loop {
-        let mut steps = committed_steps(store.as_ref())?.into_iter().rev();
-        let Some(step) = steps.find(|step| !skipped.contains_key(step)) else {
+        let mut steps = all_steps(store.as_ref())?.into_iter().rev();
+        let untried = |step: &u64| !skipped.contains_key(step) && !absent.contains(step);
+        let Some(step) = steps.find(untried) else {
             return Err(Error::NothingUsable {
                 url: store.url(),
                 skipped: in_order(skipped),
             });
         };
-        let tried = open_trusted(store, step, key).and_then(|checkpoint| {
+        let opened = open_trusted(store, step, key);
+        if let Err(Error::Deleted { .. } | Error::Incomplete { .. }) = opened {
+            // It was never committed, or is deleted: no step.
+            absent.insert(step);
+            continue;
+        }
+        let tried = opened.and_then(|checkpoint| {
             check_structure(&checkpoint)?;
             let used = use_it(&checkpoint)?;
             Ok((checkpoint, used))
@@ -105,7 +113,7 @@ pub(crate) fn walk_back<T>(
                 };
                 return Ok((latest, used));
             }
-            // One that is gone since the run was listed is passed over like a damaged one.
+            // One that goes as it is read is passed over like a damaged one.
             Err(error)
                 if error.is_damage()
                     || matches!(error, Error::Deleted { .. } | Error::Incomplete { .. }) =>

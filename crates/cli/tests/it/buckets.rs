@@ -1,9 +1,12 @@
 //! Runs in buckets: every verb on URLs, few requests, and what is told of stores that are weak, full of leftovers, or closed.
 
+mod races;
+mod troubles;
+
 use crate::fixture::Place;
 use cairn::checkpoint::{Checkpointer, Error, Options, SaveOptions, Saving, State, World};
 use cairn::sharding::{Mesh, TensorSpec};
-use cairn::store::{Store, open_with};
+use cairn::store::{PutMode, Store, open_with};
 use cairn_store::testing::{BucketServer, Mishap, MishapKind};
 use serde_json::Value;
 use std::process::Output;
@@ -51,15 +54,23 @@ fn looking_at_a_checkpoint_of_a_hundred_tensors_takes_few_requests() {
     for step in 1..=8 {
         save_many(store(&server, "run"), step, 100);
     }
-    server.take_requests();
-    for (path, most) in [("run/step-00000008", 5), ("run:8", 5)] {
+    let looks = |path: &str, most: usize| {
+        server.take_requests();
         let found = json(&place, &server, &format!("inspect {}", server.url(path)));
         assert_eq!(found["step"], 8);
         let requests = server.take_requests();
         assert!(requests.len() <= most, "{path}: {requests:#?}");
         let reads_data = |request: &String| request.contains(".safetensors");
         assert!(!requests.iter().any(reads_data), "{requests:#?}");
+    };
+    for (path, most) in [("run/step-00000008", 5), ("run:8", 5), ("run", 7)] {
+        looks(path, most);
     }
+    // A newer one that nobody has committed: it is asked for, and whether it is deleted.
+    let begun = "step-00000009/x/00000.part";
+    let store = store(&server, "run");
+    store.put(begun, b"", PutMode::Create).unwrap();
+    looks("run", 10);
 }
 
 #[test]

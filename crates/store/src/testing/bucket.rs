@@ -55,6 +55,8 @@ pub enum MishapKind {
     LoseAnswer,
     /// The request is not carried out; the answer has this number and code.
     Refuse(u16, &'static str),
+    /// The server dies before it carries out the request: see [`BucketServer::restart`].
+    Die,
 }
 
 impl BucketServer {
@@ -134,13 +136,15 @@ impl BucketServer {
         let Some(up) = self.up.take() else {
             return;
         };
-        up.stopped.store(true, Ordering::SeqCst);
-        // Wakes whoever waits for a connection.
-        let _ = TcpStream::connect(self.address);
+        self.shared.die(&up.stopped, self.address);
         up.acceptor.join().expect("it does not panic");
-        for connection in lock(&self.shared.connections).drain(..) {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
+        self.shared.hang_up();
+    }
+
+    /// Whether the server is up: it may have died of a mishap.
+    pub fn is_up(&self) -> bool {
+        let up = self.up.as_ref();
+        up.is_some_and(|up| !up.stopped.load(Ordering::SeqCst))
     }
 
     /// Starts the server again, with what it had, at the same address.
@@ -193,9 +197,14 @@ impl Shared {
                 return;
             }
             let answer = match self.answer(&request) {
-                Some(answer) => answer,
-                None => {
+                Outcome::Answer(answer) => answer,
+                Outcome::Lost => {
                     let _ = writer.shutdown(Shutdown::Both);
+                    return;
+                }
+                Outcome::Dead => {
+                    let address = writer.local_addr().expect("it is connected");
+                    self.die(stopped, address);
                     return;
                 }
             };
@@ -205,8 +214,21 @@ impl Shared {
         }
     }
 
-    /// The answer, or none if it is lost.
-    fn answer(&self, request: &Request) -> Option<Answer> {
+    /// Nobody listens any more, and all connections end.
+    fn die(&self, stopped: &AtomicBool, address: SocketAddr) {
+        stopped.store(true, Ordering::SeqCst);
+        // Wakes whoever waits for a connection.
+        let _ = TcpStream::connect(address);
+        self.hang_up();
+    }
+
+    fn hang_up(&self) {
+        for connection in lock(&self.connections).drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn answer(&self, request: &Request) -> Outcome {
         let line = format!("{} {}", request.method, request.target);
         let mishap = {
             let mut mishaps = lock(&self.mishaps);
@@ -216,14 +238,25 @@ impl Shared {
         };
         lock(&self.requests).push(line);
         match mishap {
-            Some(MishapKind::Refuse(status, code)) => Some(Answer::refusal(status, code)),
+            Some(MishapKind::Refuse(status, code)) => {
+                Outcome::Answer(Answer::refusal(status, code))
+            }
             Some(MishapKind::LoseAnswer) => {
                 let _lost = lock(&self.service).answer(request);
-                None
+                Outcome::Lost
             }
-            None => Some(lock(&self.service).answer(request)),
+            Some(MishapKind::Die) => Outcome::Dead,
+            None => Outcome::Answer(lock(&self.service).answer(request)),
         }
     }
+}
+
+/// What becomes of a request.
+enum Outcome {
+    Answer(Answer),
+    /// Nobody hears the answer.
+    Lost,
+    Dead,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -34,25 +34,34 @@ fn race<T: Send>(work: impl Fn(u64) -> T + Sync) -> Vec<T> {
 }
 
 /// Asserts that one attempt succeeded, the others lost, and the store holds the winner's bytes.
+///
+/// On a store that says that several may win, it holds the bytes of one of them, and whoever comes later loses.
 fn check_winner(store: &dyn Store, key: &str, outcomes: &[Result<(), Error>], len: usize) {
     let winners: Vec<u64> = (0..)
         .zip(outcomes)
         .filter(|(_, outcome)| outcome.is_ok())
         .map(|(number, _)| number)
         .collect();
-    let [winner] = winners[..] else {
-        panic!("{} winners of `{key}`: {outcomes:?}", winners.len());
+    let most = match store.has_one_winner().expect("it can tell") {
+        true => 1,
+        false => outcomes.len(),
     };
+    assert!(
+        (1..=most).contains(&winners.len()),
+        "{} winners of `{key}`: {outcomes:?}",
+        winners.len()
+    );
     let lost = |outcome: &&Result<(), Error>| matches!(outcome, Err(Error::AlreadyExists { .. }));
     assert_eq!(
         outcomes.iter().filter(lost).count(),
-        outcomes.len() - 1,
+        outcomes.len() - winners.len(),
         "{outcomes:?}"
     );
-    assert!(
-        store.get(key).expect("get") == pattern(winner, len),
-        "not the winner's bytes"
-    );
+    let found = store.get(key).expect("get");
+    let is_theirs = |winner: &u64| found == pattern(*winner, len);
+    assert!(winners.iter().any(is_theirs), "not a winner's bytes");
+    let late = store.put(key, b"late", PutMode::Create);
+    assert!(matches!(late, Err(Error::AlreadyExists { .. })), "{late:?}");
 }
 
 fn one_of_many_creators_wins(store: &dyn Store) {

@@ -55,6 +55,18 @@ fn a_refusal_without_a_body_is_asked_about() {
 }
 
 #[test]
+fn a_service_that_cannot_list_uploads_has_none_to_show() {
+    let server = BucketServer::start();
+    server.add(Mishap {
+        request: vec!["GET", "uploads"],
+        kind: MishapKind::Refuse(501, "NotImplemented"),
+    });
+    let uploads = folder_of(&server, "run").uploads("").unwrap();
+    assert!(uploads.is_empty());
+    assert!(server.take_requests()[0].contains("uploads"));
+}
+
+#[test]
 fn secrets_are_in_no_message() {
     let mut server = BucketServer::start();
     let options = [

@@ -117,18 +117,16 @@ fn a_server_that_dies_in_the_middle_of_a_save_and_comes_back_gets_all_of_it() {
     let mut server = BucketServer::start();
     let store = folder_of(&server, "run");
     let bytes = pattern(6, 4 * PART + 100);
-    let writer = store.create("large", bytes.len() as u64).unwrap();
-    writer.write_at(0, &bytes[..PART]).unwrap();
-    server.stop();
+    server.add(Mishap {
+        request: vec!["PUT", "partNumber=2&"],
+        kind: MishapKind::Die,
+    });
     std::thread::scope(|scope| {
-        let saving = scope.spawn(|| {
-            for (index, piece) in bytes.chunks(PART).enumerate().skip(1) {
-                writer.write_at((index * PART) as u64, piece)?;
-            }
-            writer.finish()
-        });
+        let saving = scope.spawn(|| begin(store.as_ref(), "large", &bytes).finish());
         // However long it is gone, within the deadline: all of it arrives.
-        std::thread::sleep(Duration::from_millis(100));
+        while server.is_up() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         server.restart();
         saving.join().unwrap().unwrap();
     });

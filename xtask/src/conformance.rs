@@ -1,0 +1,202 @@
+//! Stores on real servers: each is installed, started, put to the suite of all stores and to a race of committers, and stopped.
+//!
+//! A nightly command: it needs the network, minutes, and for Ceph a system whose packages it may install.
+
+mod azurite;
+mod ceph;
+mod s3rver;
+mod s3s;
+mod server;
+
+use std::process::Command;
+
+use crate::Result;
+use crate::workspace::{Workspace, output, succeeds};
+use server::Running;
+
+/// A server to try.
+struct Server {
+    name: &'static str,
+    /// What is known of it.
+    kind: &'static str,
+    /// Whether, of racing creators, one wins there; what ignores conditions without saying so is found out, what races is not.
+    creations: Creations,
+    /// Installs and starts it, with what it keeps in a folder of its own.
+    start: fn(&Workspace) -> Result<Running>,
+}
+
+/// What a server is known to do with several who create one object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Creations {
+    /// One wins.
+    Atomic,
+    /// All win, one after another as well, so that the probe finds it out.
+    Ignored,
+    /// One wins, but of those who come at the same moment several may: good for speed, not for commits.
+    Racy,
+}
+
+const SERVERS: [Server; 4] = [
+    Server {
+        name: "Ceph RGW 16.2",
+        kind: "S3, in production",
+        creations: Creations::Atomic,
+        start: ceph::start,
+    },
+    Server {
+        name: "Azurite 3.35",
+        kind: "Azure, Microsoft's emulator",
+        creations: Creations::Atomic,
+        start: azurite::start,
+    },
+    Server {
+        name: "s3rver 3.7",
+        kind: "S3, knows no conditions",
+        creations: Creations::Ignored,
+        start: s3rver::start,
+    },
+    Server {
+        name: "s3s-fs 0.14",
+        kind: "S3, looks first and creates then",
+        creations: Creations::Racy,
+        start: s3s::start,
+    },
+];
+
+/// The tests that a server is put to, by package and name: the suite of all stores, and 16 committers of one step.
+const SUITE: [&str; 2] = ["cairn-store", "a_bucket_of_a_real_server_conforms"];
+const COMMITTERS: [&str; 2] = ["cairn-cli", "of_sixteen_racing_committers_one_wins"];
+
+/// Tries every server whose name contains `name`, and prints a table.
+pub(crate) fn run(workspace: &Workspace, name: Option<&str>) -> Result {
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    for server in SERVERS {
+        if name.is_some_and(|name| !server.name.to_lowercase().contains(&name.to_lowercase())) {
+            continue;
+        }
+        eprintln!("── {}", server.name);
+        let cells = match (server.start)(workspace) {
+            Ok(running) => {
+                let found = examine(workspace, &running);
+                if !server.is_as_expected(&found) {
+                    failed.push(server.name);
+                }
+                found.cells()
+            }
+            Err(error) => ["", "", ""].map(|_| format!("not run: {error}")),
+        };
+        let [suite, committers, creation] = cells;
+        let (name, kind) = (server.name, server.kind);
+        rows.push(format!(
+            "| {name} | {kind} | {suite} | {committers} | {creation} |"
+        ));
+    }
+    println!("| server | | suite of all stores | 16 committers of a step | conditional create |");
+    println!("|---|---|---|---|---|");
+    println!("{}", rows.join("\n"));
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("not as expected: {}", failed.join(", ")).into()),
+    }
+}
+
+/// What was found of a server.
+struct Found {
+    suite: bool,
+    committers: bool,
+    /// Whether the probe says that conditions are kept; nothing if the doctor could not tell.
+    creation: Option<bool>,
+}
+
+fn examine(workspace: &Workspace, server: &Running) -> Found {
+    let test = |[package, name]: [&str; 2]| {
+        let mut command = workspace.cargo(&["test", "--package", package, "--test", "it", name]);
+        command.envs(server.environment()).status()
+    };
+    let passes = |test_of| test(test_of).is_ok_and(|status| status.success());
+    Found {
+        suite: passes(SUITE),
+        committers: passes(COMMITTERS),
+        creation: doctor(workspace, server).ok(),
+    }
+}
+
+/// Whether `cairn doctor`, which the tests have built, finds that conditions are kept.
+fn doctor(workspace: &Workspace, server: &Running) -> Result<bool> {
+    let mut command = Command::new(workspace.target.join("debug/cairn"));
+    command
+        .args(["doctor", "--json", &server.url])
+        .envs(server.environment());
+    let told: serde_json::Value = serde_json::from_slice(&command.output()?.stdout)?;
+    let findings = told["findings"].as_array().ok_or("no findings")?;
+    let finding = findings
+        .iter()
+        .find(|finding| finding["name"] == "conditional create");
+    Ok(finding.is_some_and(|finding| finding["works"] == true))
+}
+
+impl Server {
+    fn is_as_expected(&self, found: &Found) -> bool {
+        let works = found.suite && found.committers;
+        match self.creations {
+            Creations::Atomic => works && found.creation == Some(true),
+            Creations::Ignored => works && found.creation == Some(false),
+            // Whether anybody else wins is chance.
+            Creations::Racy => true,
+        }
+    }
+}
+
+impl Found {
+    fn cells(&self) -> [String; 3] {
+        let passes = |passes| if passes { "passes" } else { "FAILS" };
+        [
+            passes(self.suite),
+            passes(self.committers),
+            match self.creation {
+                Some(true) => "kept",
+                Some(false) => "ignored, and found out",
+                None => "the doctor fails",
+            },
+        ]
+        .map(str::to_owned)
+    }
+}
+
+/// Installs packages of npm in `target/tools/npm`, unless they are there.
+fn npm(workspace: &Workspace, package: &str, program: &str) -> Result<std::path::PathBuf> {
+    let folder = workspace.target.join("tools/npm");
+    let program = folder.join("node_modules/.bin").join(program);
+    if !program.exists() {
+        std::fs::create_dir_all(&folder)?;
+        let mut install = workspace.command("npm");
+        install
+            .args(["install", "--no-audit", "--no-fund", "--loglevel=error"])
+            .arg("--prefix")
+            .arg(&folder)
+            .arg(package);
+        output(install)?;
+    }
+    Ok(program)
+}
+
+/// Installs packages of Debian, unless a program of them is there.
+fn apt(workspace: &Workspace, program: &str, packages: &[&str]) -> Result {
+    if workspace.has_program(program) {
+        return Ok(());
+    }
+    let install = || {
+        let mut install = workspace.command("apt-get");
+        install
+            .args(["install", "--yes", "--no-install-recommends"])
+            .args(packages);
+        install
+    };
+    if succeeds(install()) {
+        return Ok(());
+    }
+    let mut update = workspace.command("apt-get");
+    update.arg("update");
+    output(update).and_then(|_| output(install())).map(drop)
+}
