@@ -70,6 +70,7 @@ pub(crate) fn exception(error: &Error) -> PyErr {
 fn class(error: &Error) -> &'static str {
     match error {
         Error::PreviousSave { source, .. } => class(source),
+        Error::NotUploaded { .. } => "NotUploaded",
         Error::Keys(_) => "KeyMismatch",
         Error::StepTaken { .. } => "StepExists",
         Error::NoSuchStep { .. } | Error::NothingUsable { .. } | Error::Deleted { .. } => {

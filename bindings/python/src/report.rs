@@ -14,6 +14,10 @@ pub(crate) fn saved<'py>(py: Python<'py>, report: &SaveReport) -> PyResult<Bound
     dict.set_item("planning_seconds", report.planning.as_secs_f64())?;
     dict.set_item("durable_seconds", report.durable.as_secs_f64())?;
     dict.set_item("committed_seconds", report.committed.as_secs_f64())?;
+    dict.set_item(
+        "uploaded_seconds",
+        report.uploaded.map(|uploaded| uploaded.as_secs_f64()),
+    )?;
     dict.set_item("unchanged", &report.unchanged)?;
     dict.set_item("capture", &report.timeline.capture)?;
     dict.set_item("notes", &report.timeline.notes)?;
@@ -52,6 +56,7 @@ pub(crate) fn loaded<'py>(py: Python<'py>, report: &LoadReport) -> PyResult<Boun
     let dict = cost(py, &report.cost, &report.problems)?;
     dict.set_item("kept", &report.problems.kept)?;
     dict.set_item("received_bytes", report.received_bytes)?;
+    dict.set_item("mended", &report.mended)?;
     dict.set_item("planning_seconds", report.planning.as_secs_f64())?;
     dict.set_item("reading_seconds", report.reading.as_secs_f64())?;
     Ok(dict)

@@ -1,7 +1,7 @@
 //! One rank's access to a run.
 
 use crate::averaging::Averaging;
-use crate::errors::{OrRaise, raise};
+use crate::errors::{OrRaise, exception, raise};
 use crate::keeper::find_keeper;
 use crate::memory::Memory;
 use crate::outline::Outline;
@@ -40,7 +40,7 @@ impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
         scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, delta = false, bytes_per_second = None,
-        require_key = None, storage_options = None, keeper = None))]
+        require_key = None, storage_options = None, keeper = None, keep_fast = Some(2), upload_timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
@@ -59,6 +59,8 @@ impl Run {
         require_key: Option<&str>,
         storage_options: Option<BTreeMap<String, String>>,
         keeper: Option<&str>,
+        keep_fast: Option<usize>,
+        upload_timeout: Option<f64>,
     ) -> PyResult<Self> {
         let world = match session {
             Some(session) => World::new(rank, size, session),
@@ -78,6 +80,10 @@ impl Run {
         if let Some(value) = takeover {
             options.takeover = seconds("takeover", value)?;
         }
+        if let Some(value) = upload_timeout {
+            options.upload_timeout = seconds("upload_timeout", value)?;
+        }
+        options.keep_fast = keep_fast;
         options.staging_bytes = staging_bytes;
         options.scratch_bytes = scratch_bytes;
         options.read_twice = read_twice;
@@ -230,6 +236,18 @@ impl Run {
         if let (Some(pace), Ok(step)) = (&self.pace, Duration::try_from_secs_f64(seconds)) {
             pace.observe(step, writing);
         }
+    }
+
+    /// Begins to upload what earlier launches left on the fast tier only.
+    fn resume_uploads(&self, py: Python) -> PyResult<()> {
+        self.check_process()?;
+        py.detach(|| self.inner().resume_uploads()).or_raise()
+    }
+
+    /// Waits until everything that is saved is on the durable tier.
+    fn wait_uploads(&self, py: Python) -> PyResult<()> {
+        let waited = py.detach(|| self.inner().wait_uploads());
+        waited.map_err(|error| exception(&error))
     }
 
     /// Tells the other ranks that this one will not save `step`, so that they do not wait for it.

@@ -1,7 +1,8 @@
 //! The handle of a save in the background.
 
-use crate::errors::{OrRaise, exception};
+use crate::errors::{OrRaise, exception, raise};
 use crate::report;
+use cairn::checkpoint::Level;
 use cairn::device::Stream;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -91,30 +92,54 @@ impl Saving {
         self.0.progress()
     }
 
-    /// Waits until the step is committed; None if `timeout` seconds pass first. Ctrl-C is heard while waiting.
-    #[pyo3(signature = (timeout = None))]
-    fn wait<'py>(
-        &self,
-        py: Python<'py>,
-        timeout: Option<f64>,
-    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+    /// How safe what was saved is by now.
+    fn level(&self) -> Option<&'static str> {
+        let level = self.0.level()?;
+        let named = LEVELS.iter().find(|(_, known)| *known == level);
+        named.map(|(name, _)| *name)
+    }
+
+    /// Waits until the save is as safe as `until` says; False if `timeout` seconds pass first. Ctrl-C is heard while waiting.
+    #[pyo3(signature = (timeout = None, until = "durable"))]
+    fn wait(&self, py: Python, timeout: Option<f64>, until: &str) -> PyResult<bool> {
+        let level = level(until)?;
         let deadline = timeout
             .and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok())
             .and_then(|timeout| Instant::now().checked_add(timeout));
         let mut pause = PAUSES.0;
-        while !self.0.is_done() {
+        while !self.0.has_settled(level) {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(None);
+                return Ok(false);
             }
             py.detach(|| std::thread::sleep(pause));
             py.check_signals()?;
             pause = (pause * 2).min(PAUSES.1);
         }
-        match self.0.wait() {
-            Ok(done) => report::saved(py, &done).map(Some),
-            Err(error) => Err(exception(&error)),
-        }
+        let waited = self.0.wait_for(level);
+        waited.map(|()| true).map_err(|error| exception(&error))
     }
+
+    /// What the save did, once it is local.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let report = self.0.outcome();
+        report.map(|report| report::saved(py, &report)).transpose()
+    }
+}
+
+/// How safe a save can be, by name.
+const LEVELS: [(&str, Level); 3] = [
+    ("staged", Level::Staged),
+    ("local", Level::Local),
+    ("durable", Level::Durable),
+];
+
+fn level(name: &str) -> PyResult<Level> {
+    let known = LEVELS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, level)| *level).ok_or_else(|| {
+        let message = format!("until={name:?} is not a choice");
+        let hint = "use \"staged\", \"local\" or \"durable\"";
+        raise("StateError", &message, Some(hint.into()), None)
+    })
 }
 
 /// Streams with the names of their devices.

@@ -2,28 +2,30 @@
 
 mod stored;
 
+pub(crate) use stored::StoredFile;
+
 use crate::Error;
 use crate::assign::Assignment;
 use crate::checksum::sha256_hex;
 use crate::commit::committed_attempt;
+use crate::copies;
 use crate::derived::{self, Derived};
 use crate::error::StoreContext;
 use crate::layout::Layout;
 use crate::load::{LoadOptions, LoadReport, load};
 use crate::manifest::{DIGEST_DIGITS, Manifest};
-use crate::names::{AttemptKeys, commit_key};
+use crate::names::AttemptKeys;
 use crate::part::{Blocks, ReadPart, read_head, read_whole};
-use crate::seal::digest_of;
 use crate::signing::{PublicKey, Statement, authentic};
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use crate::tags::tags_of;
 use crate::target::Target;
-use crate::verify::is_deleted;
 use cairn_sharding::Region;
 use cairn_store::Store;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 /// A committed step: its manifest is read, its data is not.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct Checkpoint {
     seal: String,
     /// What somebody vouches for, if a key is required.
     statement: Option<Statement>,
+    /// The data files that were opened on tiers, and whether the fast tier's copy turned out to be damaged.
+    damaged: Mutex<BTreeMap<usize, Arc<AtomicBool>>>,
 }
 
 impl Checkpoint {
@@ -45,25 +49,7 @@ impl Checkpoint {
     /// # Errors
     /// If the step is not committed or was deleted, or its manifest is damaged or too new.
     pub fn open(store: Arc<dyn Store>, step: u64) -> Result<Self, Error> {
-        let key = commit_key(step);
-        let bytes = match store.get(&key) {
-            Err(cairn_store::Error::NotFound { .. }) if is_deleted(store.as_ref(), step)? => {
-                return Err(Error::Deleted { step });
-            }
-            Err(cairn_store::Error::NotFound { .. }) => {
-                return Err(Error::Incomplete {
-                    step,
-                    reason: format!("`{key}` does not exist"),
-                });
-            }
-            result => result.doing(|| format!("read `{key}`"))?,
-        };
-        let manifest = Manifest::decode(&key, &bytes)?;
-        if manifest.step != step {
-            let reason = format!("it is the manifest of step {}", manifest.step);
-            return Err(Error::damaged(key, reason));
-        }
-        let seal = digest_of(&bytes).unwrap_or_default().to_string();
+        let (manifest, seal) = copies::manifest(store.as_ref(), step)?;
         Ok(Self {
             seal,
             ..Self::with_manifest(store, manifest)
@@ -90,6 +76,7 @@ impl Checkpoint {
             store,
             seal: String::new(),
             statement: None,
+            damaged: Mutex::default(),
         }
     }
 
@@ -140,9 +127,11 @@ impl Checkpoint {
         if rank >= self.manifest.writers() {
             return Ok(None);
         }
-        let part = read_head(self.store.as_ref(), &self.keys, rank);
+        let part = copies::nearest(self.store.as_ref(), &self.keys.part(rank), |tier| {
+            let part = read_head(tier, &self.keys, rank)?;
+            self.check_digest(&part).map(|()| part)
+        });
         let part = part.map_err(|error| self.explain(error))?;
-        self.check_digest(&part)?;
         Ok(Some(part.part.rank_values))
     }
 
@@ -184,9 +173,10 @@ impl Checkpoint {
 
     /// As [`Checkpoint::part`], whether the step is still there or not.
     pub(crate) fn read_part(&self, writer: usize) -> Result<(ReadPart, Blocks), Error> {
-        let (part, blocks) = read_whole(self.store.as_ref(), &self.keys, writer)?;
-        self.check_digest(&part)?;
-        Ok((part, blocks))
+        copies::nearest(self.store.as_ref(), &self.keys.part(writer), |tier| {
+            let (part, blocks) = read_whole(tier, &self.keys, writer)?;
+            self.check_digest(&part).map(|()| (part, blocks))
+        })
     }
 
     fn check_digest(&self, part: &ReadPart) -> Result<(), Error> {
@@ -278,7 +268,7 @@ impl Source for Checkpoint {
         let entry = part.part.file.ok_or_else(|| {
             Error::damaged(self.keys.part(file), "it names no data file, but should")
         })?;
-        let stored = self.open_stored(&entry, blocks);
+        let stored = self.open_stored(file, &entry, blocks);
         let mut stored = stored.map_err(|error| self.explain(error))?;
         if let Some(statement) = &self.statement {
             stored.reader = authentic(self, statement, file, stored.reader)?;
@@ -290,16 +280,24 @@ impl Source for Checkpoint {
         let mut assets = Vec::new();
         for (name, entry) in &self.manifest.assets {
             let key = self.keys.asset(name);
-            let bytes = self.store.get(&key).doing(|| format!("read `{key}`"));
+            let bytes = copies::nearest(self.store.as_ref(), &key, |tier| {
+                let bytes = tier.get(&key).doing(|| format!("read `{key}`"))?;
+                match sha256_hex(&bytes) == entry.sha256 {
+                    true => Ok(bytes),
+                    false => Err(Error::damaged(
+                        &key,
+                        "its bytes are not the ones that were saved",
+                    )),
+                }
+            });
             let bytes = bytes.map_err(|error| self.explain(error))?;
-            if sha256_hex(&bytes) != entry.sha256 {
-                return Err(Error::damaged(
-                    key,
-                    "its bytes are not the ones that were saved",
-                ));
-            }
             assets.push((name.clone(), bytes));
         }
         Ok(assets)
+    }
+
+    fn mend(&self) -> Vec<String> {
+        let tiers = self.store.tiers();
+        tiers.map_or(Vec::new(), |tiers| self.mend_files(tiers))
     }
 }

@@ -3,6 +3,7 @@
 mod attempts;
 mod keeping;
 mod reading;
+mod tiers;
 
 pub use reading::Latest;
 
@@ -10,16 +11,19 @@ use crate::Error;
 use crate::averaging::{Averaging, Update};
 use crate::capture::{Gate, Lanes, Means, Mode, ScratchCache, Turns};
 use crate::commit::Attempt;
+use crate::copies::near;
 use crate::delta::Bases;
 use crate::options::{Options, Overlap};
+use crate::outcome::stopped;
 use crate::pool::Pool;
 use crate::save::{Job, PreparedSave, SaveOptions, capture};
-use crate::saving::{Progress, Saving};
+use crate::saving::{Level, Progress, Saving};
 use crate::stale::History;
 use crate::state::State;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Mutex, PoisonError};
 use crate::timeline::{Lane, Recorder};
+use crate::upload::Uploader;
 use crate::world::World;
 use cairn_store::Store;
 use std::collections::{HashMap, VecDeque};
@@ -54,6 +58,10 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Checkpointer {
     store: Arc<dyn Store>,
+    /// Where saves are written: the fast tier, or the only store.
+    near: Arc<dyn Store>,
+    /// Brings what is saved to the durable tier, if there are tiers.
+    uploader: Option<Uploader>,
     world: World,
     options: Options,
     pool: Arc<Pool>,
@@ -85,11 +93,14 @@ impl Checkpointer {
 
     /// As [`Checkpointer::new`], with everything chosen.
     pub fn with_options(store: Arc<dyn Store>, world: World, options: Options) -> Self {
+        let bases = Arc::default();
         Self {
+            near: near(&store).clone(),
+            uploader: tiers::uploader(&store, &world, &options, &bases),
             pool: Arc::new(Pool::new(options.staging_bytes)),
             scratch: Arc::default(),
             history: Arc::default(),
-            bases: Arc::default(),
+            bases,
             average_pool: Arc::new(Pool::new(options.staging_bytes)),
             average_scratch: Arc::default(),
             updating: Mutex::default(),
@@ -118,20 +129,21 @@ impl Checkpointer {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let busy = self.make_way(&mut inner)?;
         let attempt = self.attempt(&inner, step, options);
+        self.look_at_uploads(&attempt)?;
         // Counted even if refused: all ranks must give the next attempt the same name.
         *inner.started.entry(step).or_default() += 1;
-        let (store, rank) = (self.store.as_ref(), self.world.rank());
         if let Some(busy) = busy {
             let reason = format!("step {busy} is still being written");
             let error = Error::Skipped { step, reason };
-            attempt.report_failure(store, rank, &error);
+            self.report_failure(&attempt, &error);
             return Ok(Saving::ended(step, error));
         }
-        let refused = attempt.refuse_committed(store);
-        refused.inspect_err(|error| attempt.report_failure(store, rank, error))?;
+        let refused = self.refuse_committed(&attempt);
+        refused.inspect_err(|error| self.report_failure(&attempt, error))?;
         let captured = self.capture(&mut inner, attempt, state, options, started);
         let (saving, thread) = captured?;
         inner.current.push_back((saving.clone(), thread));
+        self.upload_behind(&saving);
         Ok(saving.with_stall(started.elapsed()))
     }
 
@@ -142,7 +154,7 @@ impl Checkpointer {
             Overlap::Queue(most) => most,
         };
         while let Some((saving, _)) = inner.current.front() {
-            if !saving.is_done() && inner.current.len() <= most {
+            if !saving.has_settled(Level::Local) && inner.current.len() <= most {
                 // Scratch memory is one save's at a time.
                 inner
                     .current
@@ -150,7 +162,7 @@ impl Checkpointer {
                     .for_each(|(saving, _)| saving.wait_captured());
                 return Ok(None);
             }
-            if !saving.is_done() && self.options.overlap == Overlap::Skip {
+            if !saving.has_settled(Level::Local) && self.options.overlap == Overlap::Skip {
                 return Ok(Some(saving.step()));
             }
             let (saving, thread) = inner.current.pop_front().expect("just looked at");
@@ -248,9 +260,7 @@ impl Checkpointer {
         options: &SaveOptions,
         started: Instant,
     ) -> Result<(Saving, JoinHandle<()>), Error> {
-        let report = |error: &Error| {
-            attempt.report_failure(self.store.as_ref(), self.world.rank(), error);
-        };
+        let report = |error: &Error| self.report_failure(&attempt, error);
         let begun = Instant::now();
         let plan = self.plan(inner, state).inspect_err(report)?;
         let planning = begun.elapsed();
@@ -262,7 +272,8 @@ impl Checkpointer {
         let gate = Arc::new(Gate::new(state.watch.clone(), Turns::of(state)));
         let (kept, pool) = self.room(&attempt, &plan, state);
         let job = Job {
-            store: self.store.clone(),
+            store: self.near.clone(),
+            board: self.board().clone(),
             world: self.world.clone(),
             attempt: attempt.clone(),
             plan,
@@ -278,8 +289,7 @@ impl Checkpointer {
             kept,
             history: self.history.clone(),
             bases: self.options.delta.then(|| self.bases.clone()),
-            commit_timeout: self.options.commit_timeout,
-            takeover: self.options.takeover,
+            patience: self.patience(),
             clock: self.options.clock.clone(),
             started,
         };
@@ -294,6 +304,7 @@ impl Checkpointer {
         // Told now, because a small save may have told where its time went before this call is over.
         recorder.add(Lane::Stall, started, Instant::now(), 0);
         let saving = Saving::new(attempt.step, planning, progress, gate, recorder);
+        let saving = saving.with_upload(self.upload_of(&attempt, started));
         let handle = saving.clone();
         let thread = thread::spawn(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| job.run(flow)));
@@ -340,7 +351,7 @@ impl Checkpointer {
         self.pool.len_bytes()
     }
 
-    /// Waits for the saves in the background.
+    /// Waits for the saves in the background, and until everything is on the durable tier if there is one.
     ///
     /// # Errors
     /// Whatever stopped it.
@@ -349,7 +360,7 @@ impl Checkpointer {
         for (saving, _) in &inner.current {
             saving.wait()?;
         }
-        Ok(())
+        self.wait_uploads()
     }
 }
 
@@ -364,15 +375,5 @@ impl Drop for Checkpointer {
         for (_, thread) in inner.current.drain(..) {
             let _ = thread.join();
         }
-    }
-}
-
-fn stopped(panic: &(dyn std::any::Any + Send)) -> Error {
-    let message = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_string())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    Error::Stopped {
-        message: message.unwrap_or_else(|| "no message".into()),
     }
 }

@@ -14,6 +14,7 @@ use crate::part::{ReadPart, read_head};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a writer that waits for others rests between two looks, at first and after a while.
@@ -30,6 +31,18 @@ pub enum IfCommitted {
     Replace,
 }
 
+/// How long a writer waits for the others, and by which clock.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Until it gives up.
+    pub(crate) timeout: Duration,
+    /// Until it commits in the place of writer 0.
+    pub(crate) takeover: Duration,
+    /// Whether a commit that fails is the end of the attempt, which is told to the others.
+    pub(crate) is_final: bool,
+}
+
 /// One save, as its committers see it.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
@@ -37,16 +50,6 @@ pub(crate) struct Attempt {
     pub(crate) name: String,
     pub(crate) world: usize,
     pub(crate) if_committed: IfCommitted,
-}
-
-/// How long a writer waits for the others, and by which clock.
-#[derive(Debug)]
-pub(crate) struct Patience<'a> {
-    pub(crate) clock: &'a dyn Clock,
-    /// Until it gives up.
-    pub(crate) timeout: Duration,
-    /// Until it commits in the place of writer 0.
-    pub(crate) takeover: Duration,
 }
 
 /// What the first writer that gave up leaves for the others.
@@ -84,11 +87,7 @@ impl Attempt {
         writer: usize,
         patience: &Patience,
     ) -> Result<(), Error> {
-        let Patience {
-            clock,
-            timeout,
-            takeover,
-        } = *patience;
+        let clock = patience.clock.as_ref();
         let start = clock.elapsed();
         let mut pause = Duration::from_millis(1);
         loop {
@@ -97,17 +96,21 @@ impl Attempt {
             }
             self.check_failure(store)?;
             let waited = clock.elapsed().saturating_sub(start);
-            if writer == 0 || waited >= takeover || waited >= timeout {
+            let is_late = waited >= patience.timeout;
+            if writer == 0 || waited >= patience.takeover || is_late {
                 let mut missing = self.missing_writers(store)?;
                 if missing.is_empty() {
                     if self.may_commit(store, writer)? {
                         let committed = self.commit(store);
-                        return committed
-                            .inspect_err(|error| self.report_failure(store, writer, error));
+                        return committed.inspect_err(|error| {
+                            if patience.is_final {
+                                self.report_failure(store, writer, error);
+                            }
+                        });
                     }
                     missing.push(0);
                 }
-                if waited >= timeout {
+                if is_late {
                     return Err(Error::WritersMissing {
                         step: self.step,
                         missing,
@@ -232,7 +235,8 @@ impl Attempt {
         }
     }
 
-    fn missing_writers(&self, store: &dyn Store) -> Result<Vec<usize>, Error> {
+    /// The writers whose parts are not there.
+    pub(crate) fn missing_writers(&self, store: &dyn Store) -> Result<Vec<usize>, Error> {
         let keys = self.keys();
         let listing = store
             .list(&keys.folder)

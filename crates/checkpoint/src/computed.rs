@@ -191,4 +191,8 @@ impl Source for Computed {
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.base.assets()
     }
+
+    fn mend(&self) -> Vec<String> {
+        self.base.mend()
+    }
 }

@@ -17,7 +17,7 @@ mod base;
 mod changes;
 mod hashes;
 mod map;
-mod pin;
+pub(crate) mod pin;
 mod reader;
 mod references;
 mod saved;

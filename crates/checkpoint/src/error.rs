@@ -138,6 +138,14 @@ pub enum Error {
         /// Why.
         source: Arc<Error>,
     },
+    /// A step is on the fast tier and could not be brought to the durable one.
+    #[error("step {step} could not be uploaded; it is on the fast tier only")]
+    NotUploaded {
+        /// The step.
+        step: u64,
+        /// Why.
+        source: Arc<Error>,
+    },
     /// A model lies where another is to be written.
     #[error("`{url}` already holds a model: {}", list(files))]
     TargetTaken {

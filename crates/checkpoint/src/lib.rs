@@ -6,6 +6,7 @@
 //! | describe what a rank holds | [`State`], with a [`TensorSpec`](cairn_sharding::TensorSpec) for each tensor |
 //! | save it again and again | [`Outline`], made by [`State::outline`] |
 //! | save it in the background | [`Checkpointer::save`] → [`Saving`] |
+//! | save to a fast disk, and behind it to a durable store | [`Checkpointer::new`] on a [`Tiered`](cairn_store::Tiered) store, [`Level`] |
 //! | open what is committed | [`Checkpointer::latest`], [`Checkpointer::open`] → [`Checkpoint`] |
 //! | load any part, on any layout | [`Target`], [`Checkpoint::load`] |
 //! | load with the other processes of a machine | [`Peers`] |
@@ -38,6 +39,7 @@ mod clock;
 mod commit;
 mod compact;
 mod computed;
+mod copies;
 mod delta;
 mod derived;
 pub mod ema;
@@ -87,6 +89,7 @@ mod target;
 pub mod testing;
 pub mod timeline;
 mod transform;
+mod upload;
 mod verify;
 mod world;
 mod writer;
@@ -128,7 +131,7 @@ pub use run::all_steps;
 pub use sample::Sample;
 pub use save::SaveOptions;
 pub use save_plan::{PlannedWriter, SavePlan};
-pub use saving::{SaveReport, Saving};
+pub use saving::{Level, SaveReport, Saving};
 pub use scope::Scope;
 pub use source::{Kept, ModelSource, Source, SourceFile, StoredPiece, StoredTensor};
 pub use state::{MAX_NAME_BYTES, METRICS, Outline, State};

@@ -64,6 +64,8 @@ pub struct LoadReport {
     pub received_bytes: u64,
     /// The differences the strictness allowed.
     pub problems: KeyProblems,
+    /// Files of the fast tier that were damaged and have been replaced by good ones.
+    pub mended: Vec<String>,
     /// The time to plan.
     pub planning: Duration,
     /// The time to read, check and place everything.
@@ -87,12 +89,13 @@ pub fn load(
         .map(|target| (target.wanted, target.bytes))
         .unzip();
     let filling = Filling::new(&wanted, memory, options);
-    let report = match &options.peers {
+    let mut report = match &options.peers {
         Some(peers) if peers.ranks.len() != 1 => {
             together::load(source, &wanted, &filling, peers, options)
         }
         _ => load_alone(source, &wanted, &filling, options),
     }?;
+    report.mended = source.mend();
     tracing::info!(bytes = report.cost.read_bytes, files = report.cost.files, elapsed_ms = %report.reading.as_millis(), "loaded");
     Ok(report)
 }
@@ -111,6 +114,7 @@ fn load_alone(
         cost: plan.cost().clone(),
         received_bytes: 0,
         problems: plan.problems().clone(),
+        mended: Vec::new(),
         planning,
         reading: start.elapsed().saturating_sub(planning),
     })
@@ -154,7 +158,7 @@ fn chunks_of(plan: &FilePlan) -> impl Iterator<Item = View<'_>> {
 
 /// Numbered work that several threads take from, until it is done or one of them fails.
 #[derive(Debug)]
-struct Workers {
+pub(crate) struct Workers {
     next: AtomicUsize,
     count: usize,
     failure: Mutex<Option<Error>>,
@@ -162,7 +166,7 @@ struct Workers {
 }
 
 impl Workers {
-    fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self {
             next: AtomicUsize::new(0),
             count,
@@ -172,7 +176,7 @@ impl Workers {
     }
 
     /// Takes work and does it, for as long as there is some.
-    fn each(&self, mut work: impl FnMut(usize) -> Result<(), Error>) {
+    pub(crate) fn each(&self, mut work: impl FnMut(usize) -> Result<(), Error>) {
         while !self.has_failed() {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index >= self.count {
@@ -195,7 +199,7 @@ impl Workers {
         self.failed.load(Ordering::Relaxed)
     }
 
-    fn finish(self) -> Result<(), Error> {
+    pub(crate) fn finish(self) -> Result<(), Error> {
         let failure = self.failure.into_inner();
         failure
             .unwrap_or_else(PoisonError::into_inner)

@@ -11,6 +11,7 @@
 //!         00000.hashes         of a signed step: the SHA-256 of each block of writer 0's file
 //!         00000.timeline       where the time of rank 0 went; nobody depends on it
 //!         FAILED               the first writer that gave up says why
+//!         DURABLE              on a fast tier: the attempt is committed on the durable one, whose address this is
 //!         files/config.json    small files that travel with the state
 //!     COMMIT                   the manifest; its existence is the commit
 //!     DELETED                  the manifest of a step that was deleted, until its files are
@@ -25,6 +26,9 @@ pub const COMMIT: &str = "COMMIT";
 
 /// The name of a manifest whose step was deleted, for as long as its files are there.
 pub const DELETED: &str = "DELETED";
+
+/// The name of objects on a fast tier that say where the durable one is: of the run, and of each attempt that is committed there.
+pub(crate) const DURABLE: &str = "DURABLE";
 
 /// The ending of files that say where the time of a save went.
 const TIMELINE: &str = ".timeline";
@@ -111,6 +115,10 @@ impl AttemptKeys {
 
     pub(crate) fn failed(&self) -> String {
         format!("{}/FAILED", self.folder)
+    }
+
+    pub(crate) fn durable(&self) -> String {
+        format!("{}/{DURABLE}", self.folder)
     }
 
     pub(crate) fn asset(&self, name: &str) -> String {

@@ -36,6 +36,10 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Who keeps the memory of captures, so that they outlive this process. What it grants is used in place of staging memory.
     pub keeper: Option<Arc<dyn Keeper>>,
+    /// On tiers, how many of the newest steps stay on the fast one once they are durable; all, if not given. What is not durable always stays.
+    pub keep_fast: Option<usize>,
+    /// On tiers, how long a rank waits for the others' files on the durable one, from when its own are there.
+    pub upload_timeout: Duration,
 }
 
 /// What happens to a save when the one before is still being written.
@@ -66,6 +70,8 @@ impl Default for Options {
             require_key: None,
             clock: MachineClock::shared(),
             keeper: None,
+            keep_fast: Some(2),
+            upload_timeout: Duration::from_secs(3600),
         }
     }
 }

@@ -45,6 +45,17 @@ impl<T: Clone> Outcome<T> {
     }
 }
 
+/// The error for work whose thread panicked.
+pub(crate) fn stopped(panic: &(dyn std::any::Any + Send)) -> Error {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    Error::Stopped {
+        message: message.unwrap_or_else(|| "no message".into()),
+    }
+}
+
 impl<T> Default for Outcome<T> {
     fn default() -> Self {
         Self {

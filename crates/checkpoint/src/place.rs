@@ -8,6 +8,9 @@ use cairn_formats::Error as FormatError;
 use cairn_store::Store;
 use std::sync::Arc;
 
+/// How addresses begin that are no paths, beside those with `://` in them.
+const SCHEMES: [&str; 3] = ["file:", "tiers:", "node-tiers:"];
+
 /// What lies at a path.
 #[derive(Debug)]
 pub enum Place {
@@ -36,8 +39,17 @@ pub fn find(path: &str) -> Result<Place, Error> {
 pub fn find_with(path: &str, options: &[(String, String)]) -> Result<Place, Error> {
     let open_store = |path: &str| cairn_store::open_with(path, options).map_err(Error::Address);
     let (parent, name) = split(path);
+    let step = parse_step_folder(&name);
+    let here = open_store(path)?;
+    if here.tiers().is_some() && step.is_none() {
+        // They have no folder in common to look into.
+        return match all_steps(here.as_ref())?.is_empty() {
+            true => Err(Error::NoSuchPath { path: path.into() }),
+            false => Ok(Place::Run(here)),
+        };
+    }
     let above = open_store(&parent)?;
-    if let Some(step) = parse_step_folder(&name) {
+    if let Some(step) = step {
         let steps = all_steps(above.as_ref())?;
         return match steps.contains(&step) {
             true => Ok(Place::Step(above, step)),
@@ -45,7 +57,6 @@ pub fn find_with(path: &str, options: &[(String, String)]) -> Result<Place, Erro
             false => Err(no_such_step(above.as_ref(), step)?),
         };
     }
-    let here = open_store(path)?;
     if !all_steps(here.as_ref())?.is_empty() {
         return Ok(Place::Run(here));
     }
@@ -86,7 +97,7 @@ fn is_folder(above: &dyn Store, name: &str) -> bool {
 
 /// The folder a path lies in, and its name there. `.` is looked up, so that it has a name, too.
 pub fn split(path: &str) -> (String, String) {
-    let is_url = path.contains("://") || path.starts_with("file:");
+    let is_url = path.contains("://") || SCHEMES.iter().any(|scheme| path.starts_with(scheme));
     let whole = match std::path::absolute(path) {
         Ok(absolute) if !is_url => absolute.to_str().unwrap_or(path).to_string(),
         _ => path.to_string(),
@@ -119,6 +130,7 @@ mod tests {
         assert_eq!(case("file:///data/run"), "file:///data run");
         assert_eq!(case("s3://bucket/run/"), "s3://bucket run");
         assert_eq!(case("s3://bucket/"), "s3://bucket ");
+        assert_eq!(case("tiers:a,b/step-1"), "tiers:a,b step-1");
         let here = std::path::absolute("x/y").unwrap();
         assert_eq!(
             case("x/./y"),

@@ -15,6 +15,7 @@ mod facts;
 mod keep;
 mod plan;
 
+pub(crate) use delete::delete_pins;
 pub use delete::prune;
 pub use keep::{Best, Goal, Keep, Within};
 pub use plan::{PrunePlan, plan};

@@ -123,6 +123,8 @@ impl PreparedSave {
 /// Everything the background needs once the state is captured.
 pub(crate) struct Job {
     pub(crate) store: Arc<dyn Store>,
+    /// Where writers tell each other of failures.
+    pub(crate) board: Arc<dyn Store>,
     pub(crate) world: World,
     pub(crate) attempt: Attempt,
     pub(crate) plan: Arc<PreparedSave>,
@@ -140,8 +142,8 @@ pub(crate) struct Job {
     pub(crate) history: Arc<History>,
     /// What this save may refer to, if it may.
     pub(crate) bases: Option<Arc<Bases>>,
-    pub(crate) commit_timeout: Duration,
-    pub(crate) takeover: Duration,
+    /// How long to wait for the others' parts; not at all if they do not come here.
+    pub(crate) patience: Option<Patience>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
 }
@@ -177,20 +179,16 @@ impl Job {
         let result = result.map_err(|error| self.explain(error));
         if let Err(error) = &result {
             self.attempt
-                .report_failure(self.store.as_ref(), self.world.rank(), error);
+                .report_failure(self.board.as_ref(), self.world.rank(), error);
         }
         let (file, written) = result?;
         let bytes = file.as_ref().map_or(0, FileEntry::stored_bytes);
         let durable = self.started.elapsed();
         let committing = self.recorder.span(Lane::Commit);
-        let patience = Patience {
-            clock: self.clock.as_ref(),
-            timeout: self.commit_timeout,
-            takeover: self.takeover,
-        };
-        let committed = self
-            .attempt
-            .wait(self.store.as_ref(), self.world.rank(), &patience);
+        let committed = self.patience.as_ref().map_or(Ok(()), |patience| {
+            let (store, rank) = (self.store.as_ref(), self.world.rank());
+            self.attempt.wait(store, rank, patience)
+        });
         drop(committing);
         if let Some(bases) = &self.bases {
             // If the step was not committed, the next one takes no risk with what it may have failed for.
@@ -208,6 +206,7 @@ impl Job {
             planning: self.planning,
             durable,
             committed: self.started.elapsed(),
+            uploaded: None,
             unchanged: self.history.compare(&self.plan, written.crcs),
             timeline: Arc::new(self.timeline(bytes)),
         };

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::capture::{Fenced, Gate, Turns};
 use crate::outcome::Outcome;
 use crate::timeline::{Lane, Recorder, Timeline};
+use crate::upload::Upload;
 use cairn_device::Stream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,12 +23,25 @@ pub struct SaveReport {
     pub planning: Duration,
     /// From the call of `save` until this rank's bytes were durable.
     pub durable: Duration,
-    /// From the call of `save` until the step was committed.
+    /// From the call of `save` until the step was committed; on tiers, until the fast one had it.
     pub committed: Duration,
+    /// On tiers, from the call of `save` until the step was committed on the durable one.
+    pub uploaded: Option<Duration>,
     /// Tensors of this rank with the same bytes as in the save before, by name.
     pub unchanged: Vec<String>,
     /// Where the time went.
     pub timeline: Arc<Timeline>,
+}
+
+/// How safe what was saved is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// All of it is captured: the state may change, but if the process dies now, it is lost.
+    Staged,
+    /// It is committed on the fast tier. Where each node has a fast tier of its own: this rank's files are on it.
+    Local,
+    /// It is committed on the durable tier, or on the only store there is.
+    Durable,
 }
 
 /// How far a save is.
@@ -49,6 +63,8 @@ pub struct Saving {
     outcome: Arc<Outcome<SaveReport>>,
     /// Whether somebody looked at a failure.
     seen: Arc<AtomicBool>,
+    /// What comes after the save, on tiers.
+    upload: Option<Arc<Upload>>,
 }
 
 impl Saving {
@@ -68,7 +84,18 @@ impl Saving {
             recorder,
             outcome: Arc::default(),
             seen: Arc::default(),
+            upload: None,
         }
+    }
+
+    /// The same, to be uploaded when it is saved.
+    pub(crate) fn with_upload(self, upload: Option<Upload>) -> Self {
+        let upload = upload.map(Arc::new);
+        Self { upload, ..self }
+    }
+
+    pub(crate) fn upload(&self) -> Option<&Arc<Upload>> {
+        self.upload.as_ref()
     }
 
     /// A save that ended before it began.
@@ -153,23 +180,75 @@ impl Saving {
             .is_some_and(skipped)
     }
 
-    /// Waits until the step is committed: every writer's bytes are durable and readers see them.
+    /// Waits until the step is committed: every writer's bytes are durable and readers see them. On tiers, on the durable one.
     ///
     /// # Errors
-    /// Whatever stopped this writer, or another one, or the commit. Nothing is committed then.
+    /// Whatever stopped this writer, or another one, or the commit. Nothing is committed then. On tiers it may also be the failure of the last
+    /// try to upload a step that is safe on the fast one; uploading goes on, and a later call may succeed.
     pub fn wait(&self) -> Result<SaveReport, Arc<Error>> {
         self.seen.store(true, Ordering::Relaxed);
-        self.peek()
+        let mut report = self.peek()?;
+        if let Some(upload) = &self.upload {
+            report.uploaded = Some(upload.wait()?);
+        }
+        Ok(report)
     }
 
-    /// Whether the save has ended, well or not.
+    /// Waits until what was saved is so safe.
+    ///
+    /// # Errors
+    /// As [`Saving::wait`]; a capture that fails is told by every level but the first.
+    pub fn wait_for(&self, level: Level) -> Result<(), Arc<Error>> {
+        match level {
+            Level::Staged => self.wait_captured(),
+            Level::Local => {
+                self.seen.store(true, Ordering::Relaxed);
+                self.peek()?;
+            }
+            Level::Durable => {
+                self.wait()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How safe what was saved is by now; nothing, if it is still being captured or could not be saved.
+    pub fn level(&self) -> Option<Level> {
+        let staged = self.is_captured().then_some(Level::Staged);
+        let uploaded = self.upload.as_ref().map(|upload| upload.result());
+        match (self.outcome.get(), uploaded) {
+            (None, _) => staged,
+            (Some(Err(_)), _) => None,
+            (Some(Ok(_)), Some(None | Some(Err(_)))) => Some(Level::Local),
+            (Some(Ok(_)), None | Some(Some(Ok(_)))) => Some(Level::Durable),
+        }
+    }
+
+    /// Whether the save has ended, well or not; on tiers, whether the upload has, or has failed for now.
     pub fn is_done(&self) -> bool {
-        self.outcome.is_set()
+        self.has_settled(Level::Durable)
     }
 
-    /// What the save did, if it has ended well. A failure stays unseen.
+    /// Whether [`Saving::wait_for`] this level would return at once, well or not.
+    pub fn has_settled(&self, level: Level) -> bool {
+        match (level, self.outcome.get()) {
+            (Level::Staged, _) => self.is_captured(),
+            (Level::Local, outcome) => outcome.is_some(),
+            (Level::Durable, None) => false,
+            (Level::Durable, Some(Err(_))) => true,
+            (Level::Durable, Some(Ok(_))) => {
+                let upload = self.upload.as_ref();
+                upload.is_none_or(|upload| upload.result().is_some())
+            }
+        }
+    }
+
+    /// What the save did, if it has ended well where it was written. A failure stays unseen.
     pub fn outcome(&self) -> Option<SaveReport> {
-        self.outcome.get().and_then(Result::ok)
+        let mut report = self.outcome.get()?.ok()?;
+        let uploaded = self.upload.as_ref().and_then(|upload| upload.result());
+        report.uploaded = uploaded.and_then(Result::ok);
+        Some(report)
     }
 
     /// The step being saved.
@@ -195,10 +274,12 @@ impl Saving {
 
     /// Waits until the save has ended, well or not. A failure stays unseen.
     pub fn join(&self) {
-        let _ = self.peek();
+        if let (Ok(_), Some(upload)) = (self.peek(), &self.upload) {
+            upload.join();
+        }
     }
 
-    /// Waits for the end without counting as a look at it.
+    /// Waits for the end of writing without counting as a look at it.
     pub(crate) fn peek(&self) -> Result<SaveReport, Arc<Error>> {
         self.outcome.wait()
     }

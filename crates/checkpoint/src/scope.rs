@@ -60,4 +60,8 @@ impl Source for Scope<'_> {
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
     }
+
+    fn mend(&self) -> Vec<String> {
+        self.source.mend()
+    }
 }

@@ -14,9 +14,8 @@ use crate::pace::Pace;
 use crate::pool::CHUNK_BYTES;
 use crate::run::committed_steps;
 use crate::source::Source;
-use crate::verify::{check_header, check_stretch, check_writer, sizes, stretch_buffer};
+use crate::verify::{Sizes, check_header, check_stretch, check_writer, sizes, stretch_buffer};
 use cairn_store::Store;
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -122,13 +121,7 @@ impl Pass<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn file(
-        &mut self,
-        checkpoint: &Checkpoint,
-        writer: usize,
-        offset: u64,
-        sizes: &HashMap<String, u64>,
-    ) -> Flow {
+    fn file(&mut self, checkpoint: &Checkpoint, writer: usize, offset: u64, sizes: &Sizes) -> Flow {
         let Some(entry) = check_writer(checkpoint, writer, sizes)? else {
             return Ok(ControlFlow::Continue(()));
         };

@@ -98,6 +98,13 @@ pub trait Source: Sync {
     /// # Errors
     /// If one cannot be read or is damaged.
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error>;
+
+    /// Replaces files that were found damaged while good copies of them lay further away, and returns their keys.
+    ///
+    /// It is called after a load. Nothing depends on it: what cannot be replaced is only logged.
+    fn mend(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl fmt::Debug for SourceFile {

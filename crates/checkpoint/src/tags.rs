@@ -5,6 +5,7 @@
 
 use crate::Error;
 use crate::clock::rfc3339;
+use crate::copies::all;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
 use crate::names::{commit_key, step_folder};
@@ -51,8 +52,10 @@ fn put(store: &Arc<dyn Store>, step: u64, name: &str, set: bool) -> Result<(), E
     }
     let created = rfc3339(SystemTime::now());
     let text = json!({"cairn": 1, "kind": "tag", "set": set, "created": created}).to_string();
-    let put = store.put(&key, text.as_bytes(), PutMode::Replace);
-    put.doing(|| format!("write `{key}`"))
+    all(store).into_iter().try_for_each(|tier| {
+        let put = tier.put(&key, text.as_bytes(), PutMode::Replace);
+        put.doing(|| format!("write `{key}`"))
+    })
 }
 
 /// The tags of the step with this manifest, in order.

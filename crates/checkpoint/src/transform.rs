@@ -181,6 +181,10 @@ impl Source for Transformed {
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.base.assets()
     }
+
+    fn mend(&self) -> Vec<String> {
+        self.base.mend()
+    }
 }
 
 /// Targets that are made of the same elements as another one before them, and which one that is.

@@ -81,14 +81,22 @@ impl VerifyReport {
     }
 }
 
-pub(crate) fn sizes(checkpoint: &Checkpoint) -> Result<HashMap<String, u64>, Error> {
+/// The lengths of all objects of an attempt and of those it refers to, on every tier that has them.
+pub(crate) type Sizes = HashMap<String, Vec<u64>>;
+
+pub(crate) fn sizes(checkpoint: &Checkpoint) -> Result<Sizes, Error> {
     let bases = checkpoint.manifest().delta.iter();
     let bases = bases.flat_map(|delta| delta.bases.keys());
-    let mut sizes = HashMap::new();
+    let (store, mut sizes) = (checkpoint.store(), Sizes::new());
     for folder in [&checkpoint.keys().folder].into_iter().chain(bases) {
-        let listing = checkpoint.store().list(folder);
-        let listing = listing.doing(|| format!("list `{folder}`"))?;
-        sizes.extend(listing.into_iter().map(|meta| (meta.key, meta.len)));
+        // The view of all tiers comes first: it fails if nothing can be listed.
+        let mut listing = store.list(folder).doing(|| format!("list `{folder}`"))?;
+        if let Some(tiers) = store.tiers() {
+            listing.extend(tiers.durable().list(folder).unwrap_or_default());
+        }
+        for meta in listing {
+            sizes.entry(meta.key).or_default().push(meta.len);
+        }
     }
     Ok(sizes)
 }
@@ -96,7 +104,7 @@ pub(crate) fn sizes(checkpoint: &Checkpoint) -> Result<HashMap<String, u64>, Err
 pub(crate) fn check_writer(
     checkpoint: &Checkpoint,
     writer: usize,
-    sizes: &HashMap<String, u64>,
+    sizes: &Sizes,
 ) -> Result<Option<FileEntry>, Error> {
     let (part, blocks) = checkpoint.part(writer)?;
     let items = checkpoint.assignment().writer(writer)?;
@@ -109,7 +117,8 @@ pub(crate) fn check_writer(
     };
     for stored in checkpoint.stored_files(&file, &blocks) {
         if stored.exists() {
-            checkpoint.check_stored(&stored, sizes.get(&stored.key).copied())?;
+            let found = sizes.get(&stored.key).map_or(&[][..], Vec::as_slice);
+            stored.check(found)?;
         }
     }
     Ok(Some(file))
@@ -295,11 +304,16 @@ fn look_at(store: &dyn Store, step: u64, attempt: &str) -> Result<Unfinished, Er
     })
 }
 
-/// Commits a step whose parts are all there. Does nothing if it is committed.
+/// Commits a step whose parts are all there; on tiers, on the one where its writers look for parts. Does nothing if it is committed.
 ///
 /// # Errors
 /// [`Error::Incomplete`] if no attempt has all its parts, or two have; damage in the parts.
 pub fn finish(store: &dyn Store, step: u64) -> Result<(), Error> {
+    let store = match store.tiers() {
+        Some(tiers) if tiers.is_per_node() => tiers.durable().as_ref(),
+        Some(tiers) => tiers.fast().as_ref(),
+        None => store,
+    };
     if crate::commit::committed_attempt(store, step)?.is_some() {
         return Ok(());
     }

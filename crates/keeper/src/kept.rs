@@ -41,6 +41,11 @@ impl KeptStore {
         if lease.snapshots.is_empty() {
             return store;
         }
+        // What is damaged in memory, too, is then read from the durable tier.
+        if let Some(tiers) = store.tiers() {
+            let fast = Self::over(tiers.fast().clone(), lease);
+            return Arc::new(tiers.with_fast(fast));
+        }
         let mut kept = Self {
             store,
             lease: Arc::new(lease),

@@ -65,7 +65,7 @@ pub(crate) fn persist(shared: &Shared, orphaned: &Orphaned) -> Result<(), String
     shared.change(|table| table.sealed(orphaned.snapshot, stored));
     let begun = Instant::now();
     loop {
-        match orphan.commit(store.as_ref(), PATIENCE) {
+        match orphan.commit(&store, PATIENCE) {
             Err(Error::WritersMissing { .. })
                 if !shared.is_stopping() && begun.elapsed() < shared.options.commit_timeout => {}
             result => return result.map_err(|error| chain(&error)),

@@ -20,8 +20,8 @@
 //! # Ok::<(), cairn_store::Error>(())
 //! ```
 //!
-//! [`Local`] is a folder of a file system, [`Memory`] a map, and buckets of S3, Google and Azure are stores with the features `s3`, `gcs` and
-//! `azure`; [`open`] finds the store for an address. [`examine`] tries out what a store can do.
+//! [`Local`] is a folder of a file system, [`Memory`] a map, [`Tiered`] two stores as one, and buckets of S3, Google and Azure are stores with
+//! the features `s3`, `gcs` and `azure`; [`open`] finds the store for an address. [`examine`] tries out what a store can do.
 //! A [`Journal`] is a file that grows, for logs; a [`Scratch`] one that needs not last.
 //! [`Exchange`] is no store: processes of one machine hand each other bytes there that need not last.
 
@@ -46,6 +46,7 @@ mod object;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tiered;
 mod url;
 
 pub use buffer::{ALIGNMENT, AlignedBuffer};
@@ -58,4 +59,5 @@ pub use memory::Memory;
 #[cfg(feature = "objects")]
 pub use object::{Client, Objects};
 pub use store::{MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
+pub use tiered::Tiered;
 pub use url::{open, open_with, redact};

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::{Error, key};
+use crate::{Error, Tiered, key};
 
 /// The largest object [`Store::get`] reads, in bytes: 1 GiB.
 pub const MAX_GET_BYTES: u64 = 1 << 30;
@@ -209,6 +209,11 @@ pub trait Store: Send + Sync + Debug {
     fn abort(&self, upload: &Upload) -> Result<(), Error> {
         key::check(&upload.key)
     }
+
+    /// The two stores that this one is made of, if it is.
+    fn tiers(&self) -> Option<&Tiered> {
+        None
+    }
 }
 
 /// A large object whose parts a service keeps, and that nobody has finished.
@@ -383,5 +388,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn abort(&self, upload: &Upload) -> Result<(), Error> {
         (**self).abort(upload)
+    }
+
+    fn tiers(&self) -> Option<&Tiered> {
+        (**self).tiers()
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Error, Local, Store};
+use crate::{Error, Local, Store, Tiered};
 
 /// What else is supported, for messages.
 #[cfg(feature = "objects")]
@@ -16,6 +16,7 @@ const OBJECTS: &str = "";
 /// Opens the store at a path such as `runs/7b`, or at a URL such as `file:///data/runs/7b`, or, with the features that know
 /// them, `s3://bucket/runs/7b`, `gs://bucket/runs/7b`, `az://container/runs/7b`.
 ///
+/// `tiers:FAST,DURABLE` and `node-tiers:FAST,DURABLE` are two stores as one, each with an address of its own: see [`Tiered`].
 /// Nothing is made or looked at until the first operation.
 ///
 /// # Errors
@@ -31,6 +32,9 @@ pub fn open(url_or_path: &str) -> Result<Arc<dyn Store>, Error> {
 ///
 /// As [`open`], and for a setting that the store does not have.
 pub fn open_with(url_or_path: &str, options: &[(String, String)]) -> Result<Arc<dyn Store>, Error> {
+    if let Some(tiers) = Tiered::open(url_or_path, open, |durable| open_with(durable, options)) {
+        return tiers;
+    }
     #[cfg(feature = "objects")]
     if crate::object::is_object_url(url_or_path) {
         return Ok(Arc::new(crate::object::open(url_or_path, options)?));

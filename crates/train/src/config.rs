@@ -24,6 +24,7 @@ pub use speed::{peak_flops, step_flops, step_tokens};
 use crate::settings::Settings;
 use cairn_data::Cut;
 use cairn_model::{Block, ModelConfig, Options, blocks};
+use cairn_store::Tiered;
 
 /// A run, whole.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +37,8 @@ pub struct Config {
     pub data: Data,
     /// The folder of the run, where checkpoints go.
     pub folder: String,
+    /// The durable tier behind the folder, if there is one.
+    pub durable: Option<Durable>,
     /// What is measured beside the training; nothing if none.
     pub evaluation: Option<Evaluation>,
     /// What is told of each step.
@@ -75,6 +78,15 @@ pub struct Source {
     pub weight: f64,
 }
 
+/// Where checkpoints stay, if the folder of the run is only a fast disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Durable {
+    /// The address of the store.
+    pub address: String,
+    /// Whether each node has a folder of its own.
+    pub is_per_node: bool,
+}
+
 /// What is measured beside the training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
@@ -98,6 +110,14 @@ pub struct Log {
 }
 
 impl Config {
+    /// The address of the run: its folder, or that and the durable tier behind it.
+    pub fn address(&self) -> String {
+        match &self.durable {
+            Some(durable) => Tiered::address(&self.folder, &durable.address, durable.is_per_node),
+            None => self.folder.clone(),
+        }
+    }
+
     /// The blocks of the model, in order.
     pub fn blocks(&self) -> Vec<Box<dyn Block<f32>>> {
         let options = Options {

@@ -16,6 +16,7 @@ from .errors import (
     Error,
     FormatError,
     KeyMismatch,
+    NotUploaded,
     RankFailed,
     RanksDisagree,
     RecipeError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ._retention import Keep
     from ._rng import Rng
     from ._saving import SaveReport, Saving
+    from ._tiers import Tiered
     from ._world import World
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "Keep",
     "KeyMismatch",
     "Loaded",
+    "NotUploaded",
     "PerRank",
     "RankFailed",
     "RanksDisagree",
@@ -70,6 +73,7 @@ __all__ = [
     "StepIncomplete",
     "StepNotFound",
     "StoreError",
+    "Tiered",
     "Torn",
     "Untrusted",
     "VersionError",
@@ -90,6 +94,7 @@ _MODULES = {
     "_retention": ("Keep",),
     "_rng": ("Rng",),
     "_saving": ("SaveReport", "Saving"),
+    "_tiers": ("Tiered",),
     "_world": ("World",),
 }
 

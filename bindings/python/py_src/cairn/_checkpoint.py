@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 
 
 METRICS = "$metrics"
-_REPORTED = ("wanted_bytes", "read_bytes", "received_bytes", "planning_seconds", "reading_seconds", "missing", "unexpected", "mismatched")
+_REPORTED = (
+    "wanted_bytes",
+    "read_bytes",
+    "received_bytes",
+    "planning_seconds",
+    "reading_seconds",
+    "missing",
+    "unexpected",
+    "mismatched",
+    "mended",
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,8 @@ class Loaded:
     mismatched: list[str]
     #: Newer steps that were passed over, and why.
     skipped: dict[int, str] = field(default_factory=dict)
+    #: Files of the fast tier that were damaged and have been replaced by good ones.
+    mended: list[str] = field(default_factory=list)
 
 
 class Checkpoint(Mapping[str, "LazyTensor"]):

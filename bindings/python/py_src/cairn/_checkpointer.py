@@ -32,6 +32,7 @@ from ._saving import Saving
 from ._shared import keep_own_values
 from ._reading import Reading, as_step
 from ._recall import Recall
+from ._tiers import Tiered, is_per_node, is_tiered
 from ._tree import Flat
 from ._values import NotPlain, encode, refused
 from ._world import World
@@ -40,6 +41,8 @@ from .errors import Cancelled, Error, RankFailed, RanksDisagree, Skipped, StateE
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 #: How many objects of this process have saved to a run, which all ranks count alike.
 _savers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+#: How often ranks have waited for each other's uploads to a run, which all ranks count alike.
+_uploads: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
 class Checkpointer(Reading):
@@ -51,7 +54,7 @@ class Checkpointer(Reading):
 
     Args:
         url: where the run lies: a path, or a URL such as ``s3://bucket/run``, ``gs://…``, ``az://…`` or ``file://…``, or a
-            store of obstore, such as ``obstore.store.S3Store``.
+            store of obstore, such as ``obstore.store.S3Store``, or a fast and a durable tier: see :class:`cairn.Tiered`.
         keep: which steps stay; without it, all of them.
         world: this process's rank and world; found in its process group or its launcher's variables if not given.
         process_group: the torch process group whose ranks save together, if not all of them.
@@ -124,6 +127,8 @@ class Checkpointer(Reading):
             "keeper": self._keeper,
         }
         self._require_key = None if require_key is None else key_text(require_key)
+        if isinstance(url, Tiered):
+            self._options["keep_fast"] = url.keep_fast
         self._fences = Fences(fence)
         emas = [ema] if isinstance(ema, Ema) else list(ema)
         self._averages = Averages(emas) if emas else None
@@ -271,6 +276,8 @@ class Checkpointer(Reading):
             saving, self._saving = self._saving, None
             with suppress(Cancelled, Skipped):  # both were wanted
                 saving.wait()
+        if self._writer is not None:
+            self._writer.wait_uploads()
         if self._pruner is not None:
             self._pruner.wait()
 
@@ -336,6 +343,20 @@ class Checkpointer(Reading):
         if self._handed is None:
             self._handed = Handover(self.world.rank, self._fences)
         return self._handed
+
+    def _before_latest(self) -> None:
+        if not is_tiered(self._url):
+            return
+        run = self._saving_run()
+        run.resume_uploads()
+        if is_per_node(self._url):
+            # Files that lie on several nodes can be opened only when all of them are on the durable tier.
+            try:
+                run.wait_uploads()
+            except Error as error:
+                logger.warning("not everything on the fast tier could be uploaded: %s", error.message)
+            if self.world.size > 1 and self.world.board is not None:
+                self.world.exchange(f"{self.world.session}/uploaded/{self._url}/{next(_uploads[self._url])}", "")
 
     def _go_on_from(self, loaded: Loaded) -> None:
         if self._averages is not None and loaded.step is not None:

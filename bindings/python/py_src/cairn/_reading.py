@@ -81,6 +81,7 @@ class Reading:
         if step != "latest":
             loaded = self.open(step).load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
         else:
+            self._before_latest()
 
             def load_as(run: _cairn.Run, number: int) -> Loaded:
                 _check(run, number)
@@ -159,6 +160,9 @@ class Reading:
         if not steps:
             raise StepNotFound(f"`{self._url}` has no committed step")
         return steps[-1]
+
+    def _before_latest(self) -> None:
+        """Is told that all ranks look for the newest step now."""
 
     def _go_on_from(self, loaded: Loaded) -> None:
         """Is told what was loaded."""

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from . import _cairn
 from ._progress import Progress
@@ -15,6 +15,9 @@ from .errors import StateError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+#: How safe a save is: captured, on the fast tier, or where steps stay. On one store the last two are one.
+Level = Literal["staged", "local", "durable"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,12 @@ class SaveReport:
     planning_seconds: float
     #: From the call of ``save`` until this rank's bytes were durable.
     durable_seconds: float
-    #: From the call of ``save`` until the step was committed.
+    #: From the call of ``save`` until the step was committed; on tiers, until the fast one had it.
     committed_seconds: float
     #: How long ``save`` held its caller.
     stall_seconds: float
+    #: On tiers, from the call of ``save`` until the durable one had the step; None until then.
+    uploaded_seconds: float | None = None
     #: Tensors of this rank with the same bytes as in the save before.
     unchanged: tuple[str, ...] = ()
     #: How the state was captured: ``host image``, ``device scratch`` or ``ring``.
@@ -89,21 +94,39 @@ class Saving:
         """The bytes of this rank that are written, and all there are."""
         return self._native.progress()
 
-    def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> SaveReport:
+    @property
+    def level(self) -> Level | None:
+        """How safe what was saved is by now; None while it is being captured, or if it could not be saved."""
+        return cast("Level | None", self._native.level())
+
+    @overload
+    def wait(
+        self, timeout: float | None = None, *, until: Literal["local", "durable"] = "durable", progress: bool | None = None
+    ) -> SaveReport: ...
+    @overload
+    def wait(self, timeout: float | None = None, *, until: Literal["staged"], progress: bool | None = None) -> None: ...
+    def wait(
+        self, timeout: float | None = None, *, until: Level = "durable", progress: bool | None = None
+    ) -> SaveReport | None:
         """Waits until the step is committed: every rank's bytes are durable and readers see them.
 
-        ``progress`` draws a line that shows how far it is; by default on a terminal and in a notebook.
+        On tiers ``until`` chooses how safe is safe enough: ``"local"``, when the fast tier has it, or ``"durable"``, when the durable one
+        does. ``"staged"`` waits until all of the state is captured. ``progress`` draws a line that shows how far it is; by default on a
+        terminal and in a notebook.
 
         Raises:
             TimeoutError: if ``timeout`` seconds pass first; the save goes on.
-            cairn.Error: whatever stopped this rank, another one, or the commit.
+            cairn.Error: whatever stopped this rank, another one, or the commit; on tiers, also why an upload failed that is tried again.
         """
         if self._process != os.getpid():
             raise StateError("this save belongs to the process that began it, and this is a fork of that process")
         with Progress(f"step {self.step}", self.progress()[1], lambda: self.progress()[0], show=progress):
-            report = self._native.wait(timeout)
-        if report is None:
+            in_time = self._native.wait(timeout, until)
+        if not in_time:
             raise TimeoutError(f"step {self.step} is still being saved after {timeout} s")
+        report = self._native.report()
+        if until == "staged" or report is None:
+            return None
         report["unchanged"], report["notes"] = tuple(report["unchanged"]), tuple(report["notes"])
         report["timeline"] = json.loads(report["timeline"])
         return SaveReport(**report, stall_seconds=self.stall_seconds)

@@ -67,6 +67,10 @@ class RanksDisagree(Error):
     """The ranks describe the state differently. Nothing was committed."""
 
 
+class NotUploaded(Error):
+    """A step is safe on the fast tier and could not be brought to the durable one yet. It is tried again by itself."""
+
+
 class Torn(Error):
     """Tensors were changed while they were being captured. Nothing was committed."""
 

@@ -3,43 +3,38 @@
 use super::Checkpoint;
 use crate::Error;
 use crate::checksum::BLOCK_BYTES;
+use crate::copies::{Checksums, NearestGood, mend};
 use crate::delta::{Joined, Origins};
-use crate::error::StoreContext;
+use crate::error::{StoreContext, chain};
+use crate::names::AttemptKeys;
 use crate::part::{Blocks, FileEntry};
 use crate::source::SourceFile;
-use cairn_store::ObjectReader;
-use std::sync::Arc;
+use cairn_store::{ObjectReader, Tiered};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// A file that holds data of a writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredFile {
     pub(crate) key: String,
     /// Its length, or, if it is a file that the step only refers to, the least it must have.
-    len_bytes: u64,
-    own: bool,
+    pub(crate) len_bytes: u64,
+    /// The step that refers to it, if it is not the writer's own.
+    by: Option<u64>,
 }
 
 impl StoredFile {
-    /// Whether there is such a file at all: a delta without anything new has none.
-    pub(crate) fn exists(&self) -> bool {
-        self.len_bytes > 0 || !self.own
-    }
-
-    fn fits(&self, len_bytes: u64) -> bool {
-        match self.own {
-            true => len_bytes == self.len_bytes,
-            false => len_bytes >= self.len_bytes,
-        }
-    }
-}
-
-impl Checkpoint {
-    /// The files that hold the data of a writer, its own first.
-    pub(crate) fn stored_files(&self, file: &FileEntry, blocks: &Blocks) -> Vec<StoredFile> {
-        let own = StoredFile {
-            key: format!("{}/{}", self.keys().folder, file.name),
+    /// The files that hold the data of a writer of an attempt at `step`, its own first.
+    pub(crate) fn all(
+        step: u64,
+        keys: &AttemptKeys,
+        file: &FileEntry,
+        blocks: &Blocks,
+    ) -> Vec<Self> {
+        let own = Self {
+            key: format!("{}/{}", keys.folder, file.name),
             len_bytes: file.stored_bytes(),
-            own: true,
+            by: None,
         };
         let bases = file.delta.iter().flat_map(|delta| &delta.bases);
         let bases = bases.enumerate().map(|(index, key)| {
@@ -47,71 +42,150 @@ impl Checkpoint {
             let count = map.map_or(0, |map| map.blocks_of(index + 1));
             // The last block of a plain file may be a short one.
             let before = count.saturating_sub(1).saturating_mul(BLOCK_BYTES as u64);
-            StoredFile {
+            Self {
                 key: key.clone(),
                 len_bytes: before.saturating_add(1),
-                own: false,
+                by: Some(step),
             }
         });
         [own].into_iter().chain(bases).collect()
     }
 
-    /// Compares the length that a file has with what it should be; `None`: it is not there.
-    pub(crate) fn check_stored(&self, file: &StoredFile, len: Option<u64>) -> Result<(), Error> {
-        let step = self.step();
-        let reason = match (len, file.own) {
-            (Some(len), _) if file.fits(len) => return Ok(()),
-            (Some(len), true) => {
-                format!("it has {len} bytes, {} were written", file.len_bytes)
-            }
-            (Some(len), false) => {
+    /// Whether there is such a file at all: a delta without anything new has none.
+    pub(crate) fn exists(&self) -> bool {
+        self.len_bytes > 0 || self.by.is_some()
+    }
+
+    /// Whether a file of this length can be it.
+    pub(crate) fn fits(&self, len_bytes: u64) -> bool {
+        match self.by {
+            None => len_bytes == self.len_bytes,
+            Some(_) => len_bytes >= self.len_bytes,
+        }
+    }
+
+    /// Compares the lengths that its copies have with what they should be: one good copy is enough.
+    pub(crate) fn check(&self, found: &[u64]) -> Result<(), Error> {
+        match found.iter().any(|len| self.fits(*len)) {
+            true => Ok(()),
+            false => Err(self.misfit(found.first().copied())),
+        }
+    }
+
+    /// The error for a file of the wrong length; `None`: it is not there.
+    pub(crate) fn misfit(&self, found: Option<u64>) -> Error {
+        let reason = match (found, self.by) {
+            (Some(len), None) => format!("it has {len} bytes, {} were written", self.len_bytes),
+            (Some(len), Some(step)) => {
                 format!("it has only {len} bytes, and step {step} refers to blocks behind them")
             }
-            (None, true) => "it is missing".to_string(),
-            (None, false) => format!("it is missing, and step {step} refers to it"),
+            (None, None) => "it is missing".to_string(),
+            (None, Some(step)) => format!("it is missing, and step {step} refers to it"),
         };
-        Err(Error::damaged(&file.key, reason))
+        Error::damaged(&self.key, reason)
+    }
+}
+
+impl Checkpoint {
+    /// The files that hold the data of a writer, its own first.
+    pub(crate) fn stored_files(&self, file: &FileEntry, blocks: &Blocks) -> Vec<StoredFile> {
+        StoredFile::all(self.step(), &self.keys, file, blocks)
     }
 
     /// Opens the data of a writer as one file.
     pub(super) fn open_stored(
         &self,
+        writer: usize,
         entry: &FileEntry,
         blocks: Blocks,
     ) -> Result<SourceFile, Error> {
         let files = self.stored_files(entry, &blocks);
+        let mut readers = Vec::new();
+        for (number, file) in files.iter().enumerate() {
+            let checksums = || Checksums::of(&blocks, number);
+            let damaged = || match number {
+                0 => self.damage(writer),
+                // Who loads the step it belongs to has it mended.
+                _ => Arc::default(),
+            };
+            let open = || self.reader(file, checksums, damaged);
+            readers.push(file.exists().then(open).transpose()?);
+        }
         let key = files[0].key.clone();
         let (reader, origins) = match blocks.map {
-            None => (self.reader(&files[0])?, None),
+            None => (readers.swap_remove(0), None),
             Some(map) => {
-                let open = |file: &StoredFile| file.exists().then(|| self.reader(file)).transpose();
-                let readers = files.iter().map(open).collect::<Result<_, _>>()?;
                 let keys = files.into_iter().map(|file| file.key).collect();
                 let origins = Arc::new(Origins::new(keys, map));
                 let joined = Joined::new(entry.len_bytes, origins.clone(), readers);
-                (Box::new(joined) as Box<dyn ObjectReader>, Some(origins))
+                (
+                    Some(Box::new(joined) as Box<dyn ObjectReader>),
+                    Some(origins),
+                )
             }
         };
         Ok(SourceFile {
+            reader: reader.ok_or_else(|| Error::damaged(&key, "it has no bytes"))?,
             key,
-            reader,
             data_start: entry.data_start,
             crcs: Some(blocks.crcs),
             origins,
         })
     }
 
-    fn reader(&self, file: &StoredFile) -> Result<Box<dyn ObjectReader>, Error> {
+    fn reader(
+        &self,
+        file: &StoredFile,
+        checksums: impl FnOnce() -> Checksums,
+        damaged: impl FnOnce() -> Arc<AtomicBool>,
+    ) -> Result<Box<dyn ObjectReader>, Error> {
+        if let Some(tiers) = self.store.tiers() {
+            let nearest = NearestGood::open(tiers, file, checksums(), damaged())?;
+            return Ok(Box::new(nearest));
+        }
         let key = &file.key;
-        match self.store().reader(key) {
-            Ok(reader) => {
-                self.check_stored(file, Some(reader.len()))?;
-                Ok(reader)
-            }
-            Err(cairn_store::Error::NotFound { .. }) if !file.own => {
-                Err(self.check_stored(file, None).expect_err("it is missing"))
-            }
+        match self.store.reader(key) {
+            Ok(reader) => file.check(&[reader.len()]).map(|()| reader),
+            Err(cairn_store::Error::NotFound { .. }) if file.by.is_some() => Err(file.misfit(None)),
             result => result.doing(|| format!("open `{key}`")),
         }
+    }
+
+    /// Whether the fast tier's copy of a writer's own file turned out to be damaged.
+    fn damage(&self, writer: usize) -> Arc<AtomicBool> {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.entry(writer).or_default().clone()
+    }
+
+    /// Writes the files of the fast tier anew that turned out to be damaged, and returns their keys.
+    pub(super) fn mend_files(&self, tiers: &Tiered) -> Vec<String> {
+        let damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = damaged
+            .iter()
+            .filter(|(_, damaged)| damaged.load(Ordering::Relaxed));
+        let mut mended = Vec::new();
+        for (writer, damaged) in found {
+            match self.mend_file(tiers, *writer) {
+                Ok(key) => {
+                    damaged.store(false, Ordering::Relaxed);
+                    mended.extend(key);
+                }
+                Err(error) => {
+                    tracing::warn!(writer, error = %chain(&error), "not mended on the fast tier");
+                }
+            }
+        }
+        mended
+    }
+
+    fn mend_file(&self, tiers: &Tiered, writer: usize) -> Result<Option<String>, Error> {
+        let (part, blocks) = self.part(writer)?;
+        let Some(entry) = part.part.file else {
+            return Ok(None);
+        };
+        let own = self.stored_files(&entry, &blocks).swap_remove(0);
+        let checksums = Checksums::of(&blocks, 0);
+        mend(&NearestGood::open(tiers, &own, checksums, Arc::default())?)?;
+        Ok(Some(own.key))
     }
 }

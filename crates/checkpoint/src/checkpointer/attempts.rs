@@ -17,8 +17,7 @@ impl Checkpointer {
         let attempt = self.attempt(&inner, step, &SaveOptions::default());
         *inner.started.entry(step).or_default() += 1;
         let reason = reason.to_string();
-        let error = Error::GivenUp { reason };
-        attempt.report_failure(self.store.as_ref(), self.world.rank(), &error);
+        self.report_failure(&attempt, &Error::GivenUp { reason });
     }
 
     pub(super) fn attempt(&self, inner: &Inner, step: u64, options: &SaveOptions) -> Attempt {

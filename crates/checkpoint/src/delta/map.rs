@@ -2,6 +2,7 @@
 
 use super::MAX_BASES;
 use crate::checksum::BLOCK_BYTES;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Where one block lies.
@@ -123,6 +124,13 @@ impl BlockMap {
             let file = run.place.file;
             (start..end).map(move |block| BlockPlace { file, block })
         })
+    }
+
+    /// The checksum of each block of file number `file` that the image has, of those of all blocks of the image.
+    pub(crate) fn crcs_of(&self, file: usize, crcs: &[u32]) -> HashMap<u64, u32> {
+        let places = self.places().zip(crcs);
+        let inside = places.filter(|(place, _)| place.file == file);
+        inside.map(|(place, crc)| (place.block, *crc)).collect()
     }
 
     /// How many blocks file number `file` must have at least.

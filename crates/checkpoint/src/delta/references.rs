@@ -61,6 +61,25 @@ impl References {
         Ok(found)
     }
 
+    /// The files that committed steps have or refer to.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(crate) fn committed(store: &dyn Store) -> Result<BTreeSet<String>, Error> {
+        let mut files = BTreeSet::new();
+        for step in all_steps(store)? {
+            let Some(manifest) = read_manifest(store, step)? else {
+                continue;
+            };
+            let folder = AttemptKeys::new(step, &manifest.attempt).folder;
+            let listing = store.list_files(&folder);
+            let listing = listing.doing(|| format!("list `{folder}`"))?;
+            files.extend(listing.into_iter().map(|meta| meta.key));
+            files.extend(manifest.base_files());
+        }
+        Ok(files)
+    }
+
     fn add(&mut self, files: Vec<String>, holder: &Holder) {
         for file in files {
             self.by_file.entry(file).or_default().insert(holder.clone());

@@ -15,6 +15,9 @@ impl Error {
             Error::Capture { source } => source.hint(),
             Error::PreviousSave { source, .. } => source.hint(),
             Error::Keys(problems) => problems.hint(),
+            Error::NotUploaded { .. } => Some(
+                "it is tried again by itself, by every later launch too, and the fast tier keeps it until then; look at the durable store, and save again".into(),
+            ),
             Error::NoSuchStep { .. } | Error::NoSuchAverage { .. } => self.choices(),
             Error::KeepRule { expected, .. } => Some(format!("expected {expected}")),
             Error::BasesGone { .. } => Some(GONE.into()),

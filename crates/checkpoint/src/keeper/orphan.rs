@@ -5,12 +5,13 @@ use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::clock::MachineClock;
 use crate::commit::{Attempt, IfCommitted, Patience};
+use crate::copies::near;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
 use crate::part::{FileEntry, Part, ReadPart, parse_whole};
 use crate::pool::{CHUNK_BYTES, Pool};
 use crate::writer::{Chunk, Output, Sink, chunk_count, chunk_len};
-use cairn_store::{AlignedBuffer, ObjectReader, PutMode, Store};
+use cairn_store::{AlignedBuffer, ObjectReader, PutMode, Store, Tiered};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,18 +103,23 @@ impl Orphan {
         Ok(part.to_vec())
     }
 
-    /// Waits for the other writers of the step and commits it.
+    /// Waits for the other writers of the step and commits it; on tiers, on the fast one, from where the next launch uploads it.
     ///
     /// # Errors
     /// If they do not come in time, or contradict each other.
-    pub fn commit(&self, store: &dyn Store, timeout: Duration) -> Result<(), Error> {
-        let clock = MachineClock::shared();
+    pub fn commit(&self, store: &Arc<dyn Store>, timeout: Duration) -> Result<(), Error> {
+        if store.tiers().is_some_and(Tiered::is_per_node) {
+            // The others' files never come here.
+            return Ok(());
+        }
         let patience = Patience {
-            clock: clock.as_ref(),
+            clock: MachineClock::shared(),
             timeout,
             takeover: Duration::ZERO,
+            is_final: true,
         };
-        self.attempt().wait(store, self.snapshot.writer, &patience)
+        let writer = self.snapshot.writer;
+        self.attempt().wait(near(store).as_ref(), writer, &patience)
     }
 
     fn write_data(

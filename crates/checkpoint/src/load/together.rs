@@ -98,6 +98,7 @@ fn meet(
         cost,
         received_bytes,
         problems,
+        mended: Vec::new(),
         planning,
         reading: start.elapsed().saturating_sub(planning),
     })

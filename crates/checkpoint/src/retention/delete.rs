@@ -10,7 +10,7 @@ use crate::names::{AttemptKeys, commit_key, deleted_key, is_pin, step_folder};
 use crate::tags::tags_of;
 use cairn_store::{PutMode, Store};
 
-/// Does what `plan` says, and returns the steps that it spared: they were tagged or saved anew since it was made.
+/// Does what `plan` says, on tiers on the durable one, and returns the steps that it spared: they were tagged or saved anew since it was made.
 ///
 /// # Crash safety
 /// A step loses its `COMMIT` first, in one move, so nobody finds half a step. What is left of it says that it is deleted, and the next
@@ -19,6 +19,9 @@ use cairn_store::{PutMode, Store};
 /// # Errors
 /// If something cannot be deleted. Deleting again is harmless.
 pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
+    let store = store
+        .tiers()
+        .map_or(store, |tiers| tiers.durable().as_ref());
     let (mut spared, mut gone) = (Vec::new(), Vec::new());
     for (step, attempt) in &plan.remove {
         if !hide(store, *step, attempt)? {
@@ -120,7 +123,7 @@ fn delete_others(store: &dyn Store, folder: &str, references: &References) -> Re
 }
 
 /// Takes away what an attempt says that it may refer to: it does not any more.
-fn delete_pins(store: &dyn Store, folder: &str) -> Result<(), Error> {
+pub(crate) fn delete_pins(store: &dyn Store, folder: &str) -> Result<(), Error> {
     let listing = store
         .list_files(folder)
         .doing(|| format!("list `{folder}`"))?;

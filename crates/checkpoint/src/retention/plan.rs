@@ -6,11 +6,13 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::clock::age_text;
 use crate::commit::hidden_attempt;
+use crate::copies::lasting;
 use crate::delta::{Holder, References};
 use crate::error::StoreContext;
 use crate::error::chain;
 use crate::names::{AttemptKeys, deleted_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps};
+use crate::upload::{is_marked, is_tier};
 use crate::verify::{check_structure, verify};
 use cairn_store::{Store, Upload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +53,9 @@ impl PrunePlan {
     }
 }
 
-/// Plans a pruning of the run in `store`. Only steps whose structure is whole count as kept.
+/// Plans a pruning of the run in `store`; on tiers, of the durable one. Only steps whose structure is whole count as kept.
+///
+/// From a folder that is the fast tier of a run, nothing goes that is not on the durable tier.
 ///
 /// `abandoned_after`: uncommitted attempts whose newest file is older than this are leftovers, and so are uploads that were begun before
 /// that and never finished; `None` leaves them alone.
@@ -64,6 +68,7 @@ pub fn plan(
     abandoned_after: Option<Duration>,
     now: SystemTime,
 ) -> Result<PrunePlan, Error> {
+    let store = lasting(store);
     let mut plan = PrunePlan {
         grace: keep.grace,
         ..PrunePlan::default()
@@ -79,20 +84,33 @@ pub fn plan(
         let step = checkpoint.step();
         match reasons.remove(&step) {
             Some(reasons) => plan.keep.insert(step, reasons.join(", ")),
+            None if is_only_copy(store.as_ref(), checkpoint)? => {
+                plan.keep.insert(step, "not durable yet".into())
+            }
             None => plan
                 .remove
                 .insert(step, checkpoint.manifest().attempt.clone()),
         };
     }
-    let mut uncommitted = Vec::new();
+    let current = good.iter().map(|checkpoint| {
+        let attempt = checkpoint.manifest().attempt.clone();
+        (checkpoint.step(), Some(attempt))
+    });
+    let mut current: BTreeMap<u64, Option<String>> = current.collect();
     for step in all_steps(store.as_ref())? {
-        if !committed.contains(&step) && !look_for_deleted(store.as_ref(), step, now, &mut plan)? {
-            plan.unusable.insert(step, "never committed".into());
-            uncommitted.push(step);
+        if committed.contains(&step) {
+            continue;
+        }
+        match look_for_deleted(store.as_ref(), step, now, &mut plan)? {
+            None => {
+                plan.unusable.insert(step, "never committed".into());
+                current.insert(step, None);
+            }
+            Some(attempt) => current.extend(attempt.map(|attempt| (step, Some(attempt)))),
         }
     }
     if let Some(age) = abandoned_after {
-        plan.leftovers = leftovers(store.as_ref(), &good, &uncommitted, age, now)?;
+        plan.leftovers = leftovers(store.as_ref(), current, age, now)?;
         let mut uploads = store.uploads("").doing(|| "list uploads".into())?;
         uploads.retain(|upload| now.duration_since(upload.begun).is_ok_and(|old| old >= age));
         plan.uploads = uploads;
@@ -100,6 +118,11 @@ pub fn plan(
     hold(store.as_ref(), &mut plan)?;
     plan.len_bytes = freed(store.as_ref(), &plan)?;
     Ok(plan)
+}
+
+/// Whether `store` is the fast tier of a run, and the step was not brought to the durable one.
+fn is_only_copy(store: &dyn Store, checkpoint: &Checkpoint) -> Result<bool, Error> {
+    Ok(is_tier(store)? && !is_marked(store, checkpoint.keys())?)
 }
 
 /// The steps whose structure is whole, ascending; of the newest, `read_share` of the bytes as well.
@@ -131,58 +154,54 @@ fn good_steps(
     Ok(good)
 }
 
-/// Whether the step is deleted but for its files, which go when their time has come.
+/// The attempt of a step that is deleted but for its files, which go when their time has come; `Some(None)` if the mark cannot be read,
+/// `None` if the step is not deleted.
 fn look_for_deleted(
     store: &dyn Store,
     step: u64,
     now: SystemTime,
     plan: &mut PrunePlan,
-) -> Result<bool, Error> {
+) -> Result<Option<Option<String>>, Error> {
     let key = deleted_key(step);
     let Some(mark) = store.head(&key).doing(|| format!("look for `{key}`"))? else {
-        return Ok(false);
+        return Ok(None);
+    };
+    let attempt = match hidden_attempt(store, step) {
+        // Nobody knows which files are its own.
+        Err(error) if error.is_damage() => {
+            plan.unusable.insert(step, chain(&error));
+            return Ok(Some(None));
+        }
+        attempt => attempt?,
     };
     let since = now.duration_since(mark.modified).unwrap_or_default();
     if let Some(left) = plan.grace.checked_sub(since).filter(|left| !left.is_zero()) {
         let left = Duration::from_secs(left.as_secs().max(1));
         let reason = format!("deleted; its files stay for {} yet", age_text(left));
         plan.unusable.insert(step, reason);
-        return Ok(true);
+    } else if attempt.is_some() {
+        plan.purge.push(step);
     }
-    match hidden_attempt(store, step) {
-        // Nobody knows which files are its own.
-        Err(error) if error.is_damage() => {
-            plan.unusable.insert(step, chain(&error));
-        }
-        result => plan.purge.extend(result?.map(|_| step)),
-    }
-    Ok(true)
+    Ok(Some(attempt))
 }
 
-/// Attempts that no `COMMIT` names and that nobody has touched for `age`. The files of a damaged step are evidence, not rubbish.
+/// Attempts that are not the `current` one of their step and that nobody has touched for `age`. The files of a damaged step are evidence,
+/// not rubbish.
 fn leftovers(
     store: &dyn Store,
-    good: &[Checkpoint],
-    uncommitted: &[u64],
+    current: BTreeMap<u64, Option<String>>,
     age: Duration,
     now: SystemTime,
 ) -> Result<Vec<String>, Error> {
-    let current = good.iter().map(|checkpoint| {
-        let attempt = checkpoint.manifest().attempt.as_str();
-        (checkpoint.step(), Some(attempt))
-    });
-    let steps: BTreeMap<u64, Option<&str>> = current
-        .chain(uncommitted.iter().map(|step| (*step, None)))
-        .collect();
     let mut found = Vec::new();
-    for (step, current) in steps {
+    for (step, current) in current {
         let folder = step_folder(step);
         let attempts = store
             .list_folders(&folder)
             .doing(|| format!("list `{folder}`"))?;
         for attempt in attempts {
             let folder = AttemptKeys::new(step, &attempt).folder;
-            if current != Some(attempt.as_str()) && is_older(store, &folder, age, now)? {
+            if current.as_ref() != Some(&attempt) && is_older(store, &folder, age, now)? {
                 found.push(folder);
             }
         }
@@ -243,23 +262,24 @@ fn hold(store: &dyn Store, plan: &mut PrunePlan) -> Result<(), Error> {
 }
 
 fn freed(store: &dyn Store, plan: &PrunePlan) -> Result<u64, Error> {
-    let mut total = 0;
+    // A leftover may lie in the folder of a step that goes as a whole.
+    let mut going = BTreeMap::new();
     let attempts = plan.remove.iter();
     let attempts = attempts.map(|(step, attempt)| AttemptKeys::new(*step, attempt).folder);
     let purged = plan.purge.iter().map(|step| step_folder(*step));
     for folder in attempts.chain(purged).chain(plan.leftovers.iter().cloned()) {
         let listing = store.list(&folder).doing(|| format!("list `{folder}`"))?;
         let data = listing
-            .iter()
+            .into_iter()
             .filter(|meta| !is_timeline(&meta.key) && !plan.held.contains_key(&meta.key));
-        total += data.map(|meta| meta.len).sum::<u64>();
+        going.extend(data.map(|meta| (meta.key, meta.len)));
     }
     for step in plan.remove.keys() {
         let folder = step_folder(*step);
         let beside = store
             .list_files(&folder)
             .doing(|| format!("list `{folder}`"))?;
-        total += beside.iter().map(|meta| meta.len).sum::<u64>();
+        going.extend(beside.into_iter().map(|meta| (meta.key, meta.len)));
     }
-    Ok(total)
+    Ok(going.values().sum())
 }

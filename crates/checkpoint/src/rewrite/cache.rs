@@ -93,6 +93,10 @@ impl Source for Cached<'_> {
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
     }
+
+    fn mend(&self) -> Vec<String> {
+        self.source.mend()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

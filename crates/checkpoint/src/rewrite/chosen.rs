@@ -68,6 +68,10 @@ impl Source for Chosen {
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
     }
+
+    fn mend(&self) -> Vec<String> {
+        self.source.mend()
+    }
 }
 
 #[cfg(test)]

@@ -101,4 +101,8 @@ impl ObjectReader for Authentic {
         buffer.copy_from_slice(&blocks[size(offset - begin)..size(end - begin)]);
         Ok(())
     }
+
+    fn gap_bytes(&self) -> u64 {
+        self.reader.gap_bytes()
+    }
 }

@@ -80,4 +80,8 @@ impl Source for Kept {
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
     }
+
+    fn mend(&self) -> Vec<String> {
+        self.source.mend()
+    }
 }

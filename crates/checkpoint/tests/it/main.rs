@@ -28,6 +28,7 @@ mod scope;
 mod scrub;
 mod signing;
 mod statistics;
+mod tiers;
 mod timeline;
 mod together;
 mod transform;

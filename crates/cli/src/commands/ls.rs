@@ -10,10 +10,13 @@ use cairn::checkpoint::{
     COMMIT, DeltaSummary, Manifest, StepState, Unfinished, all_steps, is_timeline, step_folder,
     survey,
 };
-use cairn::store::Store;
+use cairn::store::{Store, Tiered};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::SystemTime;
+
+/// The columns behind that of tiers, in runs that have them.
+const LAST: usize = 2;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -33,6 +36,9 @@ struct Step {
     delta: Option<Delta>,
     writers: Option<usize>,
     tags: Vec<String>,
+    /// Which tiers have it, of a run that has tiers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tiers: Option<Vec<&'static str>>,
     note: Option<String>,
 }
 
@@ -89,6 +95,7 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
         delta: None,
         writers: None,
         tags: Vec::new(),
+        tiers: run.tiers().map(|tiers| holders(tiers, step)).transpose()?,
         note: None,
     };
     match survey(run, step, 0.0, &|_| ())? {
@@ -134,6 +141,23 @@ fn delta(manifest: &Manifest) -> Option<Delta> {
     })
 }
 
+/// The tiers that have a step. Where each node has a fast tier of its own, this node's may have a part of it.
+fn holders(tiers: &Tiered, step: u64) -> Result<Vec<&'static str>, Error> {
+    let mut holders = Vec::new();
+    let folder = step_folder(step);
+    let commit = format!("{folder}/{COMMIT}");
+    if tiers.fast().head(&commit)?.is_some() {
+        holders.push("fast");
+    } else if tiers.is_per_node() && !tiers.fast().list(&folder)?.is_empty() {
+        holders.push("fast (this node's files)");
+    }
+    match tiers.durable().head(&commit) {
+        Ok(found) => holders.extend(found.map(|_| "durable")),
+        Err(_) => holders.push("durable?"),
+    }
+    Ok(holders)
+}
+
 fn first_damage(damage: &[cairn::checkpoint::Error]) -> String {
     let Some(first) = damage.first() else {
         return String::new();
@@ -165,6 +189,9 @@ impl Report {
         if deltas {
             columns.insert(4, "DELTA");
         }
+        if self.has_tiers() {
+            columns.insert(columns.len() - LAST, "TIERS");
+        }
         let mut table = Table::new(&columns);
         for step in &self.steps {
             let mut row = self.row(step);
@@ -192,6 +219,10 @@ impl Report {
         )
     }
 
+    fn has_tiers(&self) -> bool {
+        self.steps.iter().any(|step| step.tiers.is_some())
+    }
+
     fn row(&self, step: &Step) -> Vec<Cell> {
         let state = match step.state {
             "complete" => Style::Green,
@@ -204,7 +235,7 @@ impl Report {
             .chain(step.tags.iter().cloned())
             .collect();
         let seconds = step.age_seconds.map(std::time::Duration::from_secs);
-        vec![
+        let mut row = vec![
             cell(Style::Bold, step.step.to_string()),
             seconds.map_or(String::new(), age).into(),
             cell(state, step.state),
@@ -214,6 +245,10 @@ impl Report {
                 .into(),
             cell(Style::Cyan, tags.join(", ")),
             step.note.clone().unwrap_or_default().into(),
-        ]
+        ];
+        if let Some(tiers) = &step.tiers {
+            row.insert(row.len() - LAST, tiers.join(", ").into());
+        }
+        row
     }
 }

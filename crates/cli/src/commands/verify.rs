@@ -10,8 +10,9 @@ use crate::units::{plural, size};
 use cairn::checkpoint::Place;
 use cairn::checkpoint::signing::PublicKey;
 use cairn::checkpoint::{
-    COMMIT, Checkpoint, Error as CheckpointError, ModelSource, Sample, StepState, Unfinished,
-    all_steps, finish, step_folder, survey, survey_signed, unfinished,
+    COMMIT, Checkpoint, Checkpointer, Error as CheckpointError, ModelSource, Options, Sample,
+    StepState, Unfinished, World, all_steps, finish, step_folder, survey, survey_signed,
+    unfinished,
 };
 use cairn::store::Store;
 use cairn::store::redact;
@@ -69,7 +70,13 @@ pub(crate) fn run(args: &Verify, printer: &Printer) -> Result<Exit, Error> {
             }
             vec![check_model(&model)]
         }
-        Place::Run(run) => check_run(args, sample, &run, &all_steps(run.as_ref())?, printer)?,
+        Place::Run(run) => {
+            let steps = check_run(args, sample, &run, &all_steps(run.as_ref())?, printer)?;
+            if args.finish {
+                upload(&run)?;
+            }
+            steps
+        }
         Place::Step(run, step) => check_run(args, sample, &run, &[step], printer)?,
     };
     let report = Report {
@@ -93,6 +100,17 @@ pub(crate) fn run(args: &Verify, printer: &Printer) -> Result<Exit, Error> {
         });
     }
     Ok(report.exit())
+}
+
+/// Brings to the durable tier what only the fast one has, if the run has tiers.
+fn upload(run: &Arc<dyn Store>) -> Result<(), Error> {
+    let options = Options {
+        keep_fast: None,
+        ..Options::default()
+    };
+    let run = Checkpointer::with_options(run.clone(), World::single(), options);
+    run.resume_uploads()?;
+    Ok(run.wait()?)
 }
 
 /// Opening a model has checked its headers against the lengths of its files already.

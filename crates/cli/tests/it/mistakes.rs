@@ -246,7 +246,7 @@ fn a_store_that_is_not_supported() {
     exit code 2
     ----- stdout
     ----- stderr
-    error: cannot open a store at `ftp://server`: `ftp` is not supported; supported are paths, `file://`, `s3://`, `gs://`, `az://`
+    error: cannot open a store at `ftp://server/run`: `ftp` is not supported; supported are paths, `file://`, `s3://`, `gs://`, `az://`
 
     hint: give a path, or a URL such as `file:///data/run` or `s3://bucket/run`
     ");

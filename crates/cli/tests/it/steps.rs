@@ -45,6 +45,26 @@ fn whole_steps_are_listed_newest_first() {
 }
 
 #[test]
+fn the_tiers_that_have_a_step_are_told_and_uploads_finished() {
+    let place = Place::with_run();
+    let tiers = |place: &Place| {
+        let found = place.json(&["ls", "tiers:run,durable"]);
+        found["steps"][0]["tiers"].clone()
+    };
+    assert_eq!(tiers(&place), serde_json::json!(["fast"]));
+    place.json(&["verify", "tiers:run,durable", "--finish"]);
+    assert_eq!(tiers(&place), serde_json::json!(["fast", "durable"]));
+    assert_eq!(place.json(&["ls", "durable"])["latest"], 20);
+    let shown = place.cairn(&["ls", "tiers:run,durable:20"]);
+    assert!(
+        shown.contains("TIERS") && shown.contains("fast, durable"),
+        "{shown}"
+    );
+    let inspected = place.json(&["inspect", "tiers:run,durable"]);
+    assert_eq!(inspected["step"], 20);
+}
+
+#[test]
 fn damaged_and_unfinished_steps_say_what_is_wrong() {
     let place = battered();
     cut(&place, 20);

@@ -1,19 +1,24 @@
 //! How much memory is taken, by whom, and that it is given back.
 
 use crate::rank::Process;
-use crate::world::{Home, NAME, Sharded};
-use cairn_checkpoint::{Checkpointer, Options, SaveOptions, State, World};
+use crate::world::{Home, NAME, Sharded, remove_data};
+use cairn_checkpoint::{Checkpointer, LoadOptions, Options, SaveOptions, State, Target, World};
 use cairn_keeper::{Client, Limits};
+use cairn_store::Tiered;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Saves steps `steps` of a run of one rank, each to its end.
 fn save(home: &Home, run: &str, steps: std::ops::Range<u64>) -> Checkpointer {
+    save_at(home, &home.address(run), steps)
+}
+
+fn save_at(home: &Home, address: &str, steps: std::ops::Range<u64>) -> Checkpointer {
     let options = Options {
         keeper: Some(Arc::new(Client::new(home.socket()))),
         ..Options::default()
     };
-    let store = cairn_store::open(home.folder.path().join(run).to_str().unwrap()).unwrap();
+    let store = cairn_store::open(address).unwrap();
     let checkpointer = Checkpointer::with_options(store, World::single(), options);
     let sharded = Sharded::new(1);
     for step in steps {
@@ -40,6 +45,23 @@ fn a_capture_goes_into_the_keepers_memory_and_takes_none_of_the_trainers() {
     drop(checkpointer);
     home.remove_data();
     assert_eq!(home.check(true, 3).unwrap(), 4);
+}
+
+#[test]
+fn a_run_on_tiers_is_read_from_memory_too() {
+    let home = Home::new();
+    let (fast, durable) = (home.address("fast"), home.address("durable"));
+    let address = Tiered::address(&fast, &durable, false);
+    let checkpointer = save_at(&home, &address, 1..3);
+    for tier in [fast, durable] {
+        remove_data(cairn_store::open(&tier).unwrap().as_ref());
+    }
+    let sharded = Sharded::new(1);
+    let mut bytes = vec![0; sharded.bytes(0, 2).len()];
+    let target = Target::new(NAME, &sharded.spec, 0, &mut bytes).unwrap();
+    let opened = checkpointer.open(2).unwrap();
+    opened.load(vec![target], &LoadOptions::default()).unwrap();
+    assert!(bytes == sharded.bytes(0, 2));
 }
 
 #[test]

@@ -86,6 +86,11 @@ impl Home {
         self.folder.path().join("run")
     }
 
+    /// The address of a folder beside the keeper.
+    pub(crate) fn address(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
     pub(crate) fn status(&self) -> Status {
         cairn_keeper::status(&self.socket()).unwrap()
     }
@@ -158,11 +163,15 @@ impl Home {
 
     /// Takes away the data files of every step: what is loaded then comes from memory.
     pub(crate) fn remove_data(&self) {
-        let store = self.store();
-        for meta in store.list("").unwrap() {
-            if meta.key.ends_with(".safetensors") {
-                store.delete(&meta.key).unwrap();
-            }
+        remove_data(self.store().as_ref());
+    }
+}
+
+/// Takes away the data files in a store.
+pub(crate) fn remove_data(store: &dyn Store) {
+    for meta in store.list("").unwrap() {
+        if meta.key.ends_with(".safetensors") {
+            store.delete(&meta.key).unwrap();
         }
     }
 }

@@ -7,3 +7,4 @@ mod crash;
 mod flaky;
 mod local;
 mod objects;
+mod tiered;

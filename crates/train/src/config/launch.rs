@@ -113,7 +113,7 @@ fn rank(
         blocks: config.blocks(),
         data: Box::new(Sequences(inputs.train.clone())),
         checkpoints: Some(Home {
-            store: cairn_store::open(&config.folder)?,
+            store: cairn_store::open(&config.address())?,
             options: cairn_checkpoint::Options {
                 // All ranks copy at the same time, on the same cores.
                 capture_threads: 1,

@@ -4,7 +4,7 @@ use super::node::{Node, Tree};
 use super::problem::{Place, Problem, Problems};
 use super::reader::Reader;
 use super::sections;
-use super::{Config, Data, Evaluation, Log, Model, Source};
+use super::{Config, Data, Durable, Evaluation, Log, Model, Source};
 use crate::parallel;
 use crate::settings::Settings;
 use cairn_checkpoint::split_path;
@@ -62,6 +62,7 @@ impl Parser<'_> {
         let (mut settings, length) = sections::settings(&root);
         let folder = self.folder(&root);
         settings.offload = self.offload(&root, &folder);
+        let durable = self.durable(&root);
         let model = self.model(&root);
         let data = self.data(&root, length);
         settings.data_may_change = may_change(&root);
@@ -74,6 +75,7 @@ impl Parser<'_> {
             model: model?,
             data,
             folder,
+            durable,
             evaluation,
             log,
         })
@@ -192,6 +194,23 @@ impl Parser<'_> {
             table.problem(Problem::at(&node.place, format!("there is no `{path}`")));
         }
         Some(Source { path, weight })
+    }
+
+    /// The durable tier behind the folder of the run.
+    fn durable(&self, root: &Reader<'_>) -> Option<Durable> {
+        let table = root.table("checkpoints");
+        let is_per_node = table.optional::<bool>("per_node");
+        let Some(address) = table.optional::<String>("durable") else {
+            if is_per_node.is_some() {
+                let what = "`checkpoints.per_node` is about the fast tier of a run with `checkpoints.durable`";
+                table.problem(Problem::at(&table.place("per_node"), what));
+            }
+            return None;
+        };
+        Some(Durable {
+            address: self.resolve(&address),
+            is_per_node: is_per_node.unwrap_or(false),
+        })
     }
 
     /// The folder of the run; the rest of the table is among the settings.

@@ -101,8 +101,10 @@ fn divisors(number: usize) -> String {
 
 fn checkpoints(root: &Reader<'_>) -> Checkpoints {
     let table = root.table("checkpoints");
-    // The folder is told elsewhere.
-    table.node("folder");
+    // Where they lie is told elsewhere.
+    for key in ["folder", "durable", "per_node"] {
+        table.node(key);
+    }
     let checkpoints = Checkpoints {
         every: table.within("every", 1.., "at least 1"),
         keep_last: table.within("keep_last", 1.., "at least 1"),

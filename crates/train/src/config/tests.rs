@@ -59,6 +59,20 @@ fn a_small_config_is_filled_up_with_defaults() {
 }
 
 #[test]
+fn a_durable_store_makes_the_folder_a_fast_tier() {
+    let config = parsed(SMALL, &[]).unwrap();
+    assert_eq!(config.address(), config.folder);
+    let durable = "checkpoints.durable=file:///data/small";
+    let config = parsed(SMALL, &[durable]).unwrap();
+    let address = format!("tiers:{},file:///data/small", config.folder);
+    assert_eq!(config.address(), address);
+    let config = parsed(SMALL, &[durable, "checkpoints.per_node=true"]).unwrap();
+    assert_eq!(config.address(), format!("node-{address}"));
+    let complaint = complaints(SMALL, &["checkpoints.per_node=true"]);
+    assert!(complaint.contains("checkpoints.durable"), "{complaint}");
+}
+
+#[test]
 fn all_mistakes_are_told_at_once_with_their_lines() {
     let text = "\
 steps = -1

@@ -8,10 +8,10 @@ use crate::report::Event;
 use crate::settings::{Checkpoints, Settings};
 use cairn_checkpoint::retention::{self, Keep};
 use cairn_checkpoint::{
-    Checkpointer, Error as CheckpointError, IfCommitted, SaveOptions, Saving, State, World,
+    Checkpointer, Error as CheckpointError, IfCommitted, Level, SaveOptions, Saving, State, World,
 };
 use cairn_collectives::{broadcast_value, gather_values};
-use cairn_store::{PutMode, Store};
+use cairn_store::{PutMode, Store, Tiered};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -75,6 +75,7 @@ impl Keeper {
     /// Refuses a place for checkpoints that cannot be written to, before there is something to lose.
     pub(super) fn check_writable(&self) -> Result<(), Error> {
         let store = self.checkpointer.store();
+        let store = store.tiers().map_or(store, Tiered::fast);
         let key = format!("probe-{}", self.world.session());
         let written = store.put(&key, b"-", PutMode::Replace);
         let gone = written.and_then(|()| store.delete(&key));
@@ -82,6 +83,18 @@ impl Keeper {
             url: store.url(),
             source,
         })
+    }
+
+    /// Brings to the durable tier what earlier launches left on the fast one, if there are tiers; in the background, unless nobody could open it before.
+    pub(super) fn finish_uploads(&self) -> Result<(), Error> {
+        self.checkpointer.resume_uploads()?;
+        let tiers = self.checkpointer.store().tiers();
+        if tiers.is_some_and(Tiered::is_per_node)
+            && let Err(error) = self.checkpointer.wait_uploads()
+        {
+            tracing::warn!(error = %error, "not everything on the fast tier could be uploaded");
+        }
+        Ok(())
     }
 
     /// Waits until what is being saved may change.
@@ -132,6 +145,14 @@ impl Keeper {
         }));
     }
 
+    /// Ends the pruning before this one, unless it waits for an upload that training should not wait for.
+    fn end_pruning(&mut self) {
+        let is_over = self.pruning.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_over || self.checkpointer.store().tiers().is_none() {
+            self.join_pruning();
+        }
+    }
+
     fn join_pruning(&mut self) {
         if let Some(thread) = self.pruning.take() {
             // It has told what went wrong.
@@ -179,7 +200,7 @@ impl Trainer {
         let saving = keeper.checkpointer.save(step, &state, &keeper.options)?;
         self.stall += saving.stall();
         keeper.newest = Some(saving.clone());
-        keeper.join_pruning();
+        keeper.end_pruning();
         if self.layout.world.rank() == 0 {
             keeper.prune(saving.clone());
         }
@@ -221,6 +242,11 @@ impl Trainer {
     /// Saves this step; tells whether the save before failed.
     pub(super) fn try_save(&mut self, each: &mut super::Listener<'_>) -> Result<(), Error> {
         let saving = match self.save() {
+            Err(Error::Checkpoint(CheckpointError::NotUploaded { step, source })) => {
+                let reason = told(&*source);
+                each(self, Event::SaveFailed { step, reason })?;
+                self.save()?
+            }
             Err(Error::Checkpoint(CheckpointError::PreviousSave { step, source })) => {
                 let reason = told(&*source);
                 each(self, Event::SaveFailed { step, reason })?;
@@ -238,12 +264,20 @@ impl Trainer {
         each(self, Event::Saving { step, stall })
     }
 
-    /// Saves this step unless it is saved, and waits until it is safe. A save that fails is tried once more.
+    /// Saves this step unless it is saved, and waits until it is safe, on the durable tier if there is one. A save that fails is tried once more.
     ///
     /// # Collective
     /// # Errors
-    /// If this step cannot be saved.
+    /// If this step cannot be saved, or is on the fast tier only.
     pub fn finish(&mut self) -> Result<(), Error> {
+        self.finish_save()?;
+        let (step, keeper) = (self.progress.step, self.keeper.as_ref());
+        let uploaded = keeper.map_or(Ok(()), |keeper| keeper.checkpointer.wait_uploads());
+        uploaded.map_err(|source| Error::Save { step, source })
+    }
+
+    /// Saves this step unless it is saved, and waits until it is where it is saved to.
+    fn finish_save(&mut self) -> Result<(), Error> {
         let step = self.progress.step;
         let Some(keeper) = &mut self.keeper else {
             return Err(Error::NoRun);
@@ -258,7 +292,9 @@ impl Trainer {
             return Ok(());
         }
         let saving = match self.save() {
-            Err(Error::Checkpoint(CheckpointError::PreviousSave { .. })) => self.save()?,
+            Err(Error::Checkpoint(
+                CheckpointError::PreviousSave { .. } | CheckpointError::NotUploaded { .. },
+            )) => self.save()?,
             saving => saving?,
         };
         self.settle(&saving)?
@@ -267,7 +303,7 @@ impl Trainer {
 
     /// Waits for a save; all ranks agree on how it went.
     fn settle(&self, saving: &Saving) -> Result<Result<(), Arc<CheckpointError>>, Error> {
-        let outcome = saving.wait().map(drop);
+        let outcome = saving.wait_for(Level::Local);
         let reason = outcome.as_ref().err().map(ToString::to_string);
         let reasons = gather_values(self.layout.world.as_ref(), &reason)?;
         let failed = reasons.into_iter().flatten().next();

@@ -35,6 +35,9 @@ impl Trainer {
     pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
         let world = self.layout.world.clone();
         let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
+        keeper.finish_uploads()?;
+        // Files that lie on several nodes can be opened only when all of them are on the durable tier.
+        gather_values(world.as_ref(), &())?;
         let steps = match world.rank() {
             0 => Some(keeper.checkpointer.steps()?),
             _ => None,

@@ -77,4 +77,8 @@ impl Source for Renamed {
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
     }
+
+    fn mend(&self) -> Vec<String> {
+        self.source.mend()
+    }
 }

@@ -62,7 +62,7 @@ impl Layout {
         let schedule = Schedule::interleaved(stages, parallel.chunks, parallel.micro_batches)?;
         // A backward takes twice the time of a forward.
         let costs = Costs::equal(schedule.parts(), 1.0, 2.0, 0.0);
-        let run = store::open(&config.folder)?;
+        let run = store::open(&config.address())?;
         let layers = model.num_hidden_layers;
         let ranks = holdings(config)?.into_iter();
         Ok(Self {

@@ -1,0 +1,219 @@
+//! One try to bring an attempt to the durable tier; any number of tries come to the same.
+
+use super::{Origin, Route, Upload, marks};
+use crate::Error;
+use crate::checkpoint::StoredFile;
+use crate::checksum::sha256_hex;
+use crate::commit::{Attempt, IfCommitted};
+use crate::copies::{Checksums, Copying, read_manifest};
+use crate::delta::{References, pin};
+use crate::error::StoreContext;
+use crate::names::AttemptKeys;
+use crate::part::{Part, parse_whole};
+use cairn_store::{Error as StoreError, PutMode, Store};
+
+impl Upload {
+    /// Uploads what is not there yet, and commits when all writers' files are. Whether the step is durable now.
+    ///
+    /// # Crash safety
+    /// The durable tier sees a commit of an ordinary save.
+    pub(super) fn carry(&self, route: &Route) -> Result<bool, Error> {
+        let (durable, keys) = (route.tiers.durable().as_ref(), self.attempt.keys());
+        if let Some(attempt) = self.for_durable(route)?
+            && !attempt.is_committed(durable)?
+        {
+            for writer in &self.writers {
+                upload_writer(route, &keys, *writer)?;
+            }
+            if !self.commit(&attempt, route)? {
+                return Ok(false);
+            }
+        }
+        marks::mark(&route.tiers, &keys);
+        Ok(true)
+    }
+
+    /// The attempt as the durable tier should see it. What an earlier launch left replaces an older attempt there; for a younger one
+    /// it is not needed any more, and is none.
+    fn for_durable(&self, route: &Route) -> Result<Option<Attempt>, Error> {
+        let Origin::Left { created } = &self.origin else {
+            return Ok(Some(self.attempt.clone()));
+        };
+        let (step, name) = (self.step(), &self.attempt.name);
+        let if_committed = match read_manifest(route.tiers.durable().as_ref(), step) {
+            Ok((there, _)) if there.attempt == *name => IfCommitted::Refuse,
+            Ok((there, _)) if there.created < *created => IfCommitted::Replace,
+            Ok((there, _)) => {
+                let younger = there.attempt;
+                tracing::warn!(
+                    step,
+                    attempt = name,
+                    younger,
+                    "not uploaded: the durable tier has a younger attempt at the step"
+                );
+                return Ok(None);
+            }
+            Err(Error::Incomplete { .. } | Error::Deleted { .. }) => IfCommitted::Refuse,
+            Err(error) if error.is_damage() => IfCommitted::Replace,
+            Err(error) => return Err(error),
+        };
+        Ok(Some(Attempt {
+            if_committed,
+            ..self.attempt.clone()
+        }))
+    }
+
+    /// Commits on the durable tier once all parts are there; waits for them if their writers are at it.
+    fn commit(&self, attempt: &Attempt, route: &Route) -> Result<bool, Error> {
+        let durable = route.tiers.durable().as_ref();
+        if self.origin == Origin::Saved {
+            attempt.wait(durable, route.rank, &route.patience)?;
+            return Ok(true);
+        }
+        // Whoever uploads last finds nothing missing.
+        if attempt.missing_writers(durable)?.is_empty() {
+            attempt.commit(durable)?;
+            return Ok(true);
+        }
+        attempt.is_committed(durable)
+    }
+}
+
+/// Uploads the files of one writer: its part last.
+fn upload_writer(route: &Route, keys: &AttemptKeys, writer: usize) -> Result<(), Error> {
+    let (fast, durable) = (route.tiers.fast(), route.tiers.durable());
+    let key = keys.part(writer);
+    let there = durable.head(&key);
+    if there.doing(|| format!("look for `{key}`"))?.is_some() {
+        return Ok(());
+    }
+    let bytes = fast.get(&key).doing(|| format!("read `{key}`"))?;
+    let (read, blocks) = parse_whole(&key, &bytes)?;
+    upload_assets(route, keys, &read.part)?;
+    if let Some(file) = &read.part.file {
+        let own = StoredFile::all(read.part.step, keys, file, &blocks).swap_remove(0);
+        if let Some(delta) = &file.delta {
+            hold_bases(durable.as_ref(), keys, &read.part, &delta.bases)?;
+        }
+        if own.exists() {
+            upload_file(route, &own, &Checksums::of(&blocks, 0))?;
+        }
+    }
+    upload_timeline(route, &keys.timeline(writer));
+    match durable.put(&key, &bytes, PutMode::Create) {
+        Err(StoreError::AlreadyExists { .. }) => Ok(()),
+        put => put.doing(|| format!("upload `{key}`")),
+    }
+}
+
+fn upload_assets(route: &Route, keys: &AttemptKeys, part: &Part) -> Result<(), Error> {
+    for (name, entry) in &part.assets {
+        let key = keys.asset(name);
+        let bytes = route.tiers.fast().get(&key);
+        let bytes = bytes.doing(|| format!("read `{key}`"))?;
+        if sha256_hex(&bytes) != entry.sha256 {
+            let reason = "its bytes are not the ones that were saved";
+            return Err(Error::damaged(key, reason));
+        }
+        let put = route.tiers.durable().put(&key, &bytes, PutMode::Replace);
+        put.doing(|| format!("upload `{key}`"))?;
+    }
+    Ok(())
+}
+
+/// Keeps the files that a delta refers to on the durable tier.
+///
+/// The order is that of a save: the pin first, then the look. Whatever holds a file now, a pruner that takes it away finds the pin.
+fn hold_bases(
+    durable: &dyn Store,
+    keys: &AttemptKeys,
+    part: &Part,
+    bases: &[String],
+) -> Result<(), Error> {
+    let files: Vec<&str> = bases.iter().map(String::as_str).collect();
+    match pin::put(durable, keys, part.writer, &files) {
+        // An earlier try left it.
+        Err(Error::Store {
+            source: StoreError::AlreadyExists { .. },
+            ..
+        }) => {}
+        put => put?,
+    }
+    let held = References::committed(durable)?;
+    let lost = |file: &&String| !held.contains(*file);
+    let missing: Vec<String> = bases.iter().filter(lost).cloned().collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Error::BasesGone {
+            step: part.step,
+            missing,
+        }),
+    }
+}
+
+/// Uploads a data file, unless it is there; another rank may be at it, too.
+fn upload_file(route: &Route, file: &StoredFile, crcs: &Checksums) -> Result<(), Error> {
+    if is_there(route, file, crcs)? {
+        return Ok(());
+    }
+    match copy_file(route, file, crcs) {
+        Err(Error::Store {
+            source: StoreError::AlreadyExists { .. },
+            ..
+        }) if is_there(route, file, crcs)? => Ok(()),
+        copied => copied,
+    }
+}
+
+/// Copies a data file, every block checked on the way, so that damage does not spread.
+fn copy_file(route: &Route, file: &StoredFile, crcs: &Checksums) -> Result<(), Error> {
+    let key = &file.key;
+    let from = route.tiers.fast().reader(key);
+    let from = from.doing(|| format!("open `{key}`"))?;
+    file.check(&[from.len()])?;
+    let to = route.tiers.durable().create(key, file.len_bytes);
+    let to = to.doing(|| format!("upload `{key}`"))?;
+    let copying = Copying {
+        key,
+        from: from.as_ref(),
+        crcs,
+        pace: route.pace.as_deref(),
+    };
+    copying.write(to.as_ref())?;
+    to.finish().doing(|| format!("upload `{key}`"))
+}
+
+/// Whether the durable tier has a data file. One without a part is not trusted: it is read, and deleted if it is not whole.
+fn is_there(route: &Route, file: &StoredFile, crcs: &Checksums) -> Result<bool, Error> {
+    let (key, durable) = (&file.key, route.tiers.durable());
+    let from = match durable.reader(key) {
+        Err(StoreError::NotFound { .. }) => return Ok(false),
+        found => found.doing(|| format!("open `{key}`"))?,
+    };
+    let copying = Copying {
+        key,
+        from: from.as_ref(),
+        crcs,
+        pace: None,
+    };
+    match file.check(&[from.len()]).and_then(|()| copying.check()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_damage() => {
+            durable.delete(key).doing(|| format!("delete `{key}`"))?;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Nobody depends on a timeline.
+fn upload_timeline(route: &Route, key: &str) {
+    let copied = route.tiers.fast().get(key);
+    let copied = copied.and_then(|bytes| {
+        let durable = route.tiers.durable();
+        durable.put(key, &bytes, PutMode::Replace)
+    });
+    if let Err(error) = copied {
+        tracing::debug!(key, %error, "the timeline of a save was not uploaded");
+    }
+}

@@ -1,0 +1,151 @@
+//! Marks on the fast tier that say what is on the durable one, and what may leave the fast tier because of it.
+//!
+//! ```text
+//! FAST/DURABLE                     where the durable tier is
+//! FAST/step-00012000/4d1c…/DURABLE that this attempt, or a younger one at the step, was committed there
+//! ```
+
+use super::Route;
+use crate::Error;
+use crate::commit::committed_attempt;
+use crate::delta::References;
+use crate::error::StoreContext;
+use crate::names::{AttemptKeys, DURABLE, commit_key, step_folder};
+use crate::retention::delete_pins;
+use crate::run::all_steps;
+use cairn_store::{PutMode, Store, Tiered};
+
+/// Marks an attempt as no longer needed on the fast tier. If that fails, it is found out again.
+pub(super) fn mark(tiers: &Tiered, keys: &AttemptKeys) {
+    let (key, url) = (keys.durable(), tiers.durable().url());
+    if let Err(error) = tiers.fast().put(&key, url.as_bytes(), PutMode::Replace) {
+        tracing::debug!(key, %error, "the mark of a durable step was not left");
+    }
+}
+
+/// Says on the fast tier where the durable one is, so that nobody who finds it alone deletes what is nowhere else.
+pub(super) fn mark_tier(tiers: &Tiered) -> Result<(), Error> {
+    let url = tiers.durable().url();
+    if tiers
+        .fast()
+        .get(DURABLE)
+        .is_ok_and(|found| found == url.as_bytes())
+    {
+        return Ok(());
+    }
+    let put = tiers.fast().put(DURABLE, url.as_bytes(), PutMode::Replace);
+    put.doing(|| format!("write `{DURABLE}`"))
+}
+
+/// Whether a store is the fast tier of a run.
+pub(crate) fn is_tier(store: &dyn Store) -> Result<bool, Error> {
+    let head = store.head(DURABLE);
+    Ok(head.doing(|| format!("look for `{DURABLE}`"))?.is_some())
+}
+
+/// Whether an attempt on a fast tier is marked as committed on a durable one.
+pub(crate) fn is_marked(fast: &dyn Store, keys: &AttemptKeys) -> Result<bool, Error> {
+    let key = keys.durable();
+    let head = fast.head(&key).doing(|| format!("look for `{key}`"))?;
+    Ok(head.is_some())
+}
+
+/// Whether an attempt is marked as committed on the durable tier of this run, which may have had another one before.
+pub(super) fn is_durable(tiers: &Tiered, keys: &AttemptKeys) -> Result<bool, Error> {
+    let key = keys.durable();
+    match tiers.fast().get(&key) {
+        Err(cairn_store::Error::NotFound { .. }) => Ok(false),
+        found => {
+            let found = found.doing(|| format!("read `{key}`"))?;
+            Ok(found == tiers.durable().url().as_bytes())
+        }
+    }
+}
+
+/// Deletes steps from the fast tier that are durable and older than the newest few that are, but for files that others there refer to.
+///
+/// What is not durable stays. Where each node has a fast tier of its own, files that have no mark and are older than a durable step belong to
+/// attempts that were never completed: every rank uploads in order.
+pub(super) fn prune(route: &Route) -> Result<(), Error> {
+    let (Some(keep), tiers) = (route.keep, &route.tiers) else {
+        return Ok(());
+    };
+    let (fast, mut kept, mut going) = (tiers.fast().as_ref(), 0, Vec::new());
+    for step in all_steps(fast)?.into_iter().rev() {
+        let attempts = durable_attempts(tiers, step)?;
+        if kept < keep.max(1) {
+            kept += usize::from(attempts.iter().any(|(_, durable)| *durable));
+            continue;
+        }
+        let free = |(_, durable): &(String, bool)| *durable || tiers.is_per_node();
+        going.extend(
+            attempts
+                .into_iter()
+                .filter(free)
+                .map(|(name, _)| (step, name)),
+        );
+    }
+    if going.is_empty() {
+        return Ok(());
+    }
+    for (step, attempt) in &going {
+        hide(fast, *step, attempt)?;
+    }
+    // Not before each `COMMIT` that goes is gone: see `References`.
+    let references = References::read(fast, &|_| false)?;
+    for (step, attempt) in &going {
+        erase(fast, &AttemptKeys::new(*step, attempt), &references)?;
+    }
+    for (step, _) in going {
+        let folder = step_folder(step);
+        if durable_attempts(tiers, step)?.is_empty() {
+            // Tags, and the like.
+            let listing = fast.list(&folder).doing(|| format!("list `{folder}`"))?;
+            listing
+                .iter()
+                .try_for_each(|meta| delete(fast, &meta.key))?;
+        }
+    }
+    Ok(())
+}
+
+/// The attempts of a step on the fast tier, and whether each is durable.
+fn durable_attempts(tiers: &Tiered, step: u64) -> Result<Vec<(String, bool)>, Error> {
+    let folder = step_folder(step);
+    let attempts = tiers.fast().list_folders(&folder);
+    let attempts = attempts.doing(|| format!("list `{folder}`"))?.into_iter();
+    attempts
+        .map(|attempt| {
+            let durable = is_durable(tiers, &AttemptKeys::new(step, &attempt))?;
+            Ok((attempt, durable))
+        })
+        .collect()
+}
+
+/// Takes `COMMIT` away, and what the attempt says that it may refer to: it does not any more.
+fn hide(fast: &dyn Store, step: u64, attempt: &str) -> Result<(), Error> {
+    if committed_attempt(fast, step).is_ok_and(|committed| committed.as_deref() == Some(attempt)) {
+        delete(fast, &commit_key(step))?;
+    }
+    delete_pins(fast, &AttemptKeys::new(step, attempt).folder)
+}
+
+/// Deletes the files of an attempt that nobody refers to. Its mark goes last, and with all of them: without it, half a step would look as if
+/// it were nowhere else.
+fn erase(fast: &dyn Store, keys: &AttemptKeys, references: &References) -> Result<(), Error> {
+    let (folder, mark) = (&keys.folder, keys.durable());
+    let listing = fast.list(folder).doing(|| format!("list `{folder}`"))?;
+    let (held, free): (Vec<_>, Vec<_>) = listing
+        .iter()
+        .filter(|meta| meta.key != mark)
+        .partition(|meta| references.holders(&meta.key).is_some());
+    free.iter().try_for_each(|meta| delete(fast, &meta.key))?;
+    match held.is_empty() {
+        true => delete(fast, &mark),
+        false => Ok(()),
+    }
+}
+
+fn delete(fast: &dyn Store, key: &str) -> Result<(), Error> {
+    fast.delete(key).doing(|| format!("delete `{key}`"))
+}

@@ -1,0 +1,139 @@
+//! Nodes that have a fast tier each: a rank finds there only what its own node wrote.
+
+use super::{MESH, keep_all};
+use crate::common::{Model, checkpointer, latest, memory, quick, together};
+use cairn_checkpoint::{Checkpointer, Error, Level, Options, SaveOptions, World};
+use cairn_store::{Store, Tiered};
+use std::sync::Arc;
+
+/// Ranks of a new launch, two on each node.
+fn launch(
+    nodes: &[Arc<dyn Store>],
+    durable: &Arc<dyn Store>,
+    options: &Options,
+) -> Vec<Checkpointer> {
+    let worlds = World::threads(nodes.len() * 2);
+    let ranks = worlds.iter().map(|world| {
+        let fast = nodes[world.rank() / 2].clone();
+        let store: Arc<dyn Store> = Arc::new(Tiered::per_node(fast, durable.clone()));
+        checkpointer(&store, world, options)
+    });
+    ranks.collect()
+}
+
+fn save(ranks: &[Checkpointer], step: u64) -> Model {
+    let model = Model::on(MESH, step);
+    for saved in together(ranks, |run, rank| {
+        model.save_from(run, rank, step, &SaveOptions::default())
+    }) {
+        saved.unwrap();
+    }
+    model
+}
+
+#[test]
+fn a_step_is_durable_when_all_nodes_have_uploaded_their_files() {
+    let (nodes, durable) = ([memory(), memory()], memory());
+    let ranks = launch(&nodes, &durable, &quick());
+    let model = save(&ranks, 1);
+    model.assert_whole(&latest(&durable));
+    for (node, writers) in nodes.iter().zip([[0, 1], [2, 3]]) {
+        let listing = node.list("step-00000001").unwrap();
+        let has = |writer| {
+            listing
+                .iter()
+                .any(|meta| meta.key.ends_with(&format!("{writer:05}.part")))
+        };
+        assert!(writers.into_iter().all(has));
+        assert_eq!(
+            listing
+                .iter()
+                .filter(|meta| meta.key.ends_with(".part"))
+                .count(),
+            2
+        );
+    }
+    for run in &ranks {
+        model.assert_whole(&run.latest().unwrap().checkpoint);
+    }
+    // Of a node that was lost nothing is needed.
+    let others = launch(&[memory(), nodes[1].clone()], &durable, &quick());
+    model.assert_whole(&others[0].latest().unwrap().checkpoint);
+}
+
+#[test]
+fn nodes_that_are_started_again_bring_to_its_end_what_all_of_them_have() {
+    let nodes = [memory(), memory()];
+    let (one, two) = (Model::on(MESH, 1), Model::on(MESH, 2));
+    // Nothing reaches the durable tier of the first launch; of the second step, one writer never wrote.
+    let ranks = launch(&nodes, &down(), &given_up_soon());
+    together(&ranks, |run, rank| {
+        let saving = one.start(run, rank, 1, &SaveOptions::default()).unwrap();
+        saving.wait_for(Level::Local).unwrap();
+        assert_eq!(saving.level(), Some(Level::Local));
+    });
+    drop(ranks);
+    let ranks = launch(&nodes, &down(), &given_up_soon());
+    together(&ranks[..3], |run, rank| {
+        let saving = two.start(run, rank, 2, &SaveOptions::default()).unwrap();
+        saving.wait_for(Level::Local).unwrap();
+    });
+    drop(ranks);
+    let durable = memory();
+    let ranks = launch(&nodes, &durable, &quick());
+    together(&ranks, |run, _| {
+        run.resume_uploads().unwrap();
+        run.wait().unwrap();
+    });
+    one.assert_whole(&latest(&durable));
+    // Training goes on, and what can never be whole leaves the fast tiers.
+    let options = Options {
+        keep_fast: Some(1),
+        ..quick()
+    };
+    drop(ranks);
+    let ranks = launch(&nodes, &durable, &options);
+    let three = save(&ranks, 3);
+    drop(ranks);
+    three.assert_whole(&latest(&durable));
+    for node in &nodes {
+        assert_eq!(node.list_folders("").unwrap(), ["step-00000003"]);
+    }
+}
+
+#[test]
+fn a_writer_that_fails_is_heard_on_other_nodes() {
+    let (nodes, durable) = ([memory(), memory()], memory());
+    let ranks = launch(&nodes, &durable, &keep_all());
+    let model = Model::on(MESH, 1);
+    let outcomes = together(&ranks, |run, rank| {
+        if rank == 3 {
+            run.give_up(1, "it has no mind to");
+            return None;
+        }
+        let saved = model.save_from(run, rank, 1, &SaveOptions::default());
+        Some(saved.unwrap_err())
+    });
+    for error in outcomes.into_iter().flatten() {
+        assert!(
+            matches!(*error, Error::WriterFailed { writer: 3, .. }),
+            "{error}"
+        );
+    }
+    assert!(durable.head("step-00000001/COMMIT").unwrap().is_none());
+}
+
+/// A durable tier that takes nothing.
+fn down() -> Arc<dyn Store> {
+    use cairn_store::testing::{Fault, FlakyStore, Rule};
+    let store = FlakyStore::new(cairn_store::Memory::new());
+    store.add(Rule::new(super::CHANGES, Fault::TIMED_OUT));
+    Arc::new(store)
+}
+
+fn given_up_soon() -> Options {
+    Options {
+        upload_timeout: std::time::Duration::from_millis(50),
+        ..keep_all()
+    }
+}
