@@ -3,6 +3,7 @@
 //! Memory crosses the border as one-dimensional `uint8` numpy arrays, borrowed for the time of a call; shapes and placement travel
 //! beside it as a [`Spec`](spec::Spec). Plain values cross as JSON text. Everything that knows a framework is plain Python on top.
 
+mod arguments;
 mod averaging;
 mod census;
 mod derived;

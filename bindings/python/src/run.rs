@@ -1,5 +1,6 @@
 //! One rank's access to a run.
 
+use crate::arguments::{seconds, values_of};
 use crate::averaging::Averaging;
 use crate::errors::{OrRaise, exception, raise};
 use crate::keeper::find_keeper;
@@ -374,16 +375,6 @@ impl Drop for Run {
     }
 }
 
-/// A time to wait; more than can be counted is for ever.
-fn seconds(name: &str, value: f64) -> PyResult<Duration> {
-    if value >= 0.0 {
-        return Ok(Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX));
-    }
-    let message = format!("{name}={value} is not a time to wait");
-    let hint = "give seconds, 0 or more; `float('inf')` waits for ever";
-    Err(raise("StateError", &message, Some(hint.into()), None))
-}
-
 /// The names of tensors that were changed, as Python tells them. A watch that fails counts as a change.
 fn changed(watch: &Py<PyAny>) -> Vec<String> {
     let asked = Python::try_attach(|py| watch.call0(py)?.extract::<Vec<String>>(py));
@@ -392,11 +383,4 @@ fn changed(watch: &Py<PyAny>) -> Vec<String> {
         Some(Ok(names)) => names,
         Some(Err(error)) => vec![format!("the check for changes failed: {error}")],
     }
-}
-
-fn values_of(json: &str) -> PyResult<BTreeMap<String, serde_json::Value>> {
-    serde_json::from_str(json).map_err(|error| {
-        let message = format!("plain values could not be read: {error}");
-        raise("StateError", &message, None, None)
-    })
 }

@@ -70,9 +70,9 @@ impl Attempt {
     /// Refuses a step that is committed already, unless it is to be replaced.
     pub(crate) fn refuse_committed(&self, store: &dyn Store) -> Result<(), Error> {
         match self.committed(store)? {
-            Some(attempt) if self.if_committed == IfCommitted::Refuse => Err(Error::StepTaken {
+            Some(found) if self.if_committed == IfCommitted::Refuse => Err(Error::StepTaken {
                 step: self.step,
-                attempt,
+                attempt: found.attempt,
             }),
             _ => Ok(()),
         }
@@ -91,8 +91,8 @@ impl Attempt {
         let start = clock.elapsed();
         let mut pause = Duration::from_millis(1);
         loop {
-            if self.is_committed(store)? {
-                return self.settle_commit(store);
+            if self.is_committed(store)? && self.is_settled(store)? {
+                return Ok(());
             }
             self.check_failure(store)?;
             let waited = clock.elapsed().saturating_sub(start);
@@ -124,11 +124,15 @@ impl Attempt {
         }
     }
 
-    /// Makes durable a `COMMIT` that another writer has put: it is seen before its name is.
-    fn settle_commit(&self, store: &dyn Store) -> Result<(), Error> {
+    /// Makes durable a `COMMIT` that another writer has put: it is seen before its name is. Whether it is still there: it may have gone
+    /// with the machine of who put it.
+    fn is_settled(&self, store: &dyn Store) -> Result<bool, Error> {
         let folder = step_folder(self.step);
         let settled = store.settle(&folder);
-        settled.doing(|| format!("make `{folder}` durable"))
+        settled.doing(|| format!("make `{folder}` durable"))?;
+        let key = commit_key(self.step);
+        let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
+        Ok(head.is_some())
     }
 
     /// Whether a writer that sees all parts commits: any does if one of them wins, else the first.
@@ -162,10 +166,12 @@ impl Attempt {
         let key = commit_key(self.step);
         match store.put(&key, &manifest.encode(), mode) {
             // Somebody was faster: fine if it was this attempt.
-            Err(cairn_store::Error::AlreadyExists { .. }) => match self.is_committed(store)? {
-                true => self.settle_commit(store),
-                false => Err(self.taken(store)),
-            },
+            Err(cairn_store::Error::AlreadyExists { .. }) => {
+                match self.is_committed(store)? && self.is_settled(store)? {
+                    true => Ok(()),
+                    false => Err(self.taken(store)),
+                }
+            }
             result => {
                 result.doing(|| format!("commit step {}", self.step))?;
                 self.check_kept(store)
@@ -207,9 +213,9 @@ impl Attempt {
         }
     }
 
-    /// The attempt that `COMMIT` names. A damaged one that is to be replaced names none.
-    fn committed(&self, store: &dyn Store) -> Result<Option<String>, Error> {
-        match committed_attempt(store, self.step) {
+    /// What `COMMIT` says. A damaged one that is to be replaced says nothing.
+    fn committed(&self, store: &dyn Store) -> Result<Option<Manifest>, Error> {
+        match manifest_at(store, &commit_key(self.step)) {
             Err(error) if error.is_damage() && self.if_committed == IfCommitted::Replace => {
                 Ok(None)
             }
@@ -217,11 +223,11 @@ impl Attempt {
         }
     }
 
-    /// Whether `COMMIT` names this attempt.
+    /// Whether `COMMIT` names this attempt, or one that has its state.
     pub(crate) fn is_committed(&self, store: &dyn Store) -> Result<bool, Error> {
         match self.committed(store)? {
             None => Ok(false),
-            Some(attempt) if attempt == self.name => Ok(true),
+            Some(found) if found.is_of(&self.name) => Ok(true),
             Some(_) if self.if_committed == IfCommitted::Replace => Ok(false),
             Some(_) => Err(self.taken(store)),
         }
@@ -318,18 +324,20 @@ fn check_bases(store: &dyn Store, manifest: &Manifest) -> Result<(), Error> {
 
 /// The attempt that a step's `COMMIT` names.
 pub(crate) fn committed_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
-    attempt_at(store, &commit_key(step))
+    let manifest = manifest_at(store, &commit_key(step))?;
+    Ok(manifest.map(|manifest| manifest.attempt))
 }
 
 /// The attempt that a step's `DELETED` names: it was committed, and its files are about to go.
 pub(crate) fn hidden_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
-    attempt_at(store, &deleted_key(step))
+    let manifest = manifest_at(store, &deleted_key(step))?;
+    Ok(manifest.map(|manifest| manifest.attempt))
 }
 
-fn attempt_at(store: &dyn Store, key: &str) -> Result<Option<String>, Error> {
+fn manifest_at(store: &dyn Store, key: &str) -> Result<Option<Manifest>, Error> {
     let bytes = match store.get(key) {
         Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
         result => result.doing(|| format!("read `{key}`"))?,
     };
-    Ok(Some(Manifest::decode(key, &bytes)?.attempt))
+    Manifest::decode(key, &bytes).map(Some)
 }

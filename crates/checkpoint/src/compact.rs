@@ -7,12 +7,13 @@ use crate::commit::{Attempt, IfCommitted, committed_attempt};
 use crate::delta::{put_hashes, read_hashes};
 use crate::error::StoreContext;
 use crate::load::damage;
-use crate::names::{attempt_name, random_session};
+use crate::names::attempt_name;
 use crate::part::{FileEntry, Part};
 use crate::pool::{CHUNK_BYTES, Pool};
 use crate::run;
 use crate::save::{asset_entries, put_assets};
 use crate::source::{Source, SourceFile};
+use crate::world::World;
 use crate::writer::{Chunk, Output, Sink, chunk_count, chunk_len};
 use cairn_store::Store;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub struct CompactReport {
 }
 
 /// Writes `step` anew so that it refers to no other step; `None` if it does not anyway. Its data files are plain safetensors files then.
-/// `progress` counts the bytes written.
+/// The session of `world` names the new attempt; `progress` counts the bytes written.
 ///
 /// # Crash safety
 /// The new files are an attempt of their own, which takes the place of the old one when it is complete. The old one stays for those
@@ -44,6 +45,7 @@ pub struct CompactReport {
 pub fn compact(
     store: &Arc<dyn Store>,
     step: u64,
+    world: &World,
     progress: &Arc<AtomicU64>,
 ) -> Result<Option<CompactReport>, Error> {
     let old = run::open(store, step, None)?;
@@ -52,7 +54,7 @@ pub fn compact(
     }
     let attempt = Attempt {
         step,
-        name: attempt_name(&random_session(), step, 0),
+        name: attempt_name(world.session(), step, 0),
         world: old.manifest().writers(),
         if_committed: IfCommitted::Replace,
     };
@@ -103,6 +105,7 @@ fn compact_writer(
     };
     let mut part = Part {
         attempt: attempt.name.clone(),
+        rewrite_of: Some(old.manifest().attempt.clone()),
         file: file.clone(),
         ..read.part
     };
@@ -126,15 +129,13 @@ fn copy(
     let output = Output::new(store.clone(), key, len, pool.clone(), progress.clone());
     let sink = Sink::file(output);
     for index in 0..chunk_count(len) {
-        let mut buffer = pool.take()?;
-        let offset = index as u64 * CHUNK_BYTES as u64;
-        let chunk = chunk_len(index, len).unwrap_or(0);
-        let read = source.reader.read_at(offset, &mut buffer[..chunk]);
-        if let Err(error) = read.doing(|| format!("read bytes {offset}.. of `{}`", source.key)) {
-            sink.abandon();
-            return Err(error);
+        match read_chunk(source, index, &pool) {
+            Ok(chunk) => sink.send(chunk),
+            Err(error) => {
+                sink.abandon();
+                return Err(error);
+            }
         }
-        sink.send(Chunk::new(index, chunk, buffer));
     }
     let written = sink.close().finish()?.crcs;
     let stored = source.crcs.as_deref().unwrap_or_default();
@@ -149,4 +150,13 @@ fn copy(
             Err(damage(source, range, &[], crc, written[block]))
         }
     }
+}
+
+fn read_chunk(source: &SourceFile, index: usize, pool: &Pool) -> Result<Chunk, Error> {
+    let mut buffer = pool.take()?;
+    let offset = index as u64 * CHUNK_BYTES as u64;
+    let len = chunk_len(index, source.reader.len()).unwrap_or(0);
+    let read = source.reader.read_at(offset, &mut buffer[..len]);
+    read.doing(|| format!("read bytes {offset}.. of `{}`", source.key))?;
+    Ok(Chunk::new(index, len, buffer))
 }

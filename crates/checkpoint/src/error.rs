@@ -3,10 +3,12 @@
 mod chain;
 mod context;
 mod hint;
+mod skipped;
 mod text;
 
 pub use chain::chain;
 pub(crate) use context::StoreContext;
+pub use skipped::Skipped;
 pub(crate) use text::list;
 use text::{quoted, skipped_text};
 
@@ -372,15 +374,6 @@ pub enum Error {
     /// Names, shapes or types of checkpoint and target do not fit.
     #[error("{0}")]
     Keys(Box<KeyProblems>),
-}
-
-/// A step that was passed over on the way to a good one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
-    /// The step.
-    pub step: u64,
-    /// Why it cannot be used.
-    pub reason: String,
 }
 
 impl Error {

@@ -29,6 +29,8 @@ pub struct Manifest {
     pub step: u64,
     /// The attempt whose files these are.
     pub attempt: String,
+    /// The attempt whose state this one has, written anew.
+    pub rewrite_of: Option<String>,
     /// When writer 0 finished its part: RFC 3339, UTC.
     pub created: String,
     /// The program that wrote it.
@@ -88,6 +90,11 @@ impl Manifest {
             .collect()
     }
 
+    /// Whether this is what `attempt` saved, by itself or written anew since.
+    pub(crate) fn is_of(&self, attempt: &str) -> bool {
+        self.attempt == attempt || self.rewrite_of.as_deref() == Some(attempt)
+    }
+
     /// The number of writers.
     pub fn writers(&self) -> usize {
         self.parts.len()
@@ -121,6 +128,7 @@ impl Manifest {
         Ok(Self {
             step: first.step,
             attempt: first.attempt,
+            rewrite_of: first.rewrite_of,
             created: first.created,
             program: concat!("cairn ", env!("CARGO_PKG_VERSION")).into(),
             layout,
@@ -141,6 +149,9 @@ impl Manifest {
         members.insert("program".into(), json!(self.program));
         members.insert("step".into(), json!(self.step));
         members.insert("attempt".into(), json!(self.attempt));
+        if let Some(attempt) = &self.rewrite_of {
+            members.insert("rewrite_of".into(), json!(attempt));
+        }
         members.insert("created".into(), json!(self.created));
         members.insert("tags".into(), json!(self.tags));
         members.insert("len_bytes".into(), json!(self.len_bytes));
@@ -177,6 +188,7 @@ impl Manifest {
         Ok(Self {
             step: field(members, "step")?,
             attempt: field(members, "attempt")?,
+            rewrite_of: field(members, "rewrite_of")?,
             created: field(members, "created")?,
             program: field(members, "program")?,
             layout: Layout::read_json(members)?,

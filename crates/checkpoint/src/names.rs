@@ -134,6 +134,12 @@ impl AttemptKeys {
         let name = key.strip_prefix(&self.folder)?.strip_prefix('/')?;
         name.strip_suffix(".part")?.parse().ok()
     }
+
+    /// The writer whose pin `key` is.
+    pub(crate) fn writer_of_pin(&self, key: &str) -> Option<usize> {
+        let name = key.strip_prefix(&self.folder)?.strip_prefix('/')?;
+        name.strip_suffix(PIN)?.parse().ok()
+    }
 }
 
 /// The file a writer's data lies in, inside its attempt.

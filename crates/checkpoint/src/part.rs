@@ -60,6 +60,8 @@ pub struct AssetEntry {
 pub(crate) struct Part {
     pub(crate) step: u64,
     pub(crate) attempt: String,
+    /// The attempt that this one writes anew.
+    pub(crate) rewrite_of: Option<String>,
     pub(crate) writer: usize,
     pub(crate) world: usize,
     pub(crate) created: String,
@@ -112,6 +114,9 @@ impl Part {
         members.insert("kind".into(), json!("part"));
         members.insert("step".into(), json!(self.step));
         members.insert("attempt".into(), json!(self.attempt));
+        if let Some(attempt) = &self.rewrite_of {
+            members.insert("rewrite_of".into(), json!(attempt));
+        }
         members.insert("writer".into(), json!(self.writer));
         members.insert("world".into(), json!(self.world));
         members.insert("created".into(), json!(self.created));
@@ -152,6 +157,7 @@ impl Part {
         Ok(Self {
             step: field(members, "step")?,
             attempt: field(members, "attempt")?,
+            rewrite_of: field(members, "rewrite_of")?,
             writer: field(members, "writer")?,
             world: field(members, "world")?,
             created: field(members, "created")?,

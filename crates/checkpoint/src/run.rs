@@ -86,9 +86,7 @@ pub(crate) fn walk_back<T>(
     let mut skipped: BTreeMap<u64, String> = BTreeMap::new();
     let mut absent = BTreeSet::new();
     loop {
-        let mut steps = all_steps(store.as_ref())?.into_iter().rev();
-        let untried = |step: &u64| !skipped.contains_key(step) && !absent.contains(step);
-        let Some(step) = steps.find(untried) else {
+        let Some(step) = next_step(store.as_ref(), &skipped, &absent)? else {
             return Err(Error::NothingUsable {
                 url: store.url(),
                 skipped: in_order(skipped),
@@ -125,6 +123,22 @@ pub(crate) fn walk_back<T>(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The step to try next: the newest that is neither `skipped` nor was found `absent`.
+///
+/// If there is none, all are asked whether they are committed, the oldest first: it goes only when there is a newer one.
+fn next_step(
+    store: &dyn Store,
+    skipped: &BTreeMap<u64, String>,
+    absent: &BTreeSet<u64>,
+) -> Result<Option<u64>, Error> {
+    let usable = |step: &u64| !skipped.contains_key(step);
+    let mut steps = all_steps(store)?.into_iter().rev();
+    if let Some(step) = steps.find(|step| usable(step) && !absent.contains(step)) {
+        return Ok(Some(step));
+    }
+    Ok(committed_steps(store)?.into_iter().rev().find(usable))
 }
 
 /// The newest first.

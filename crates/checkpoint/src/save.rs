@@ -308,6 +308,7 @@ impl Job {
         let part = Part {
             step: self.attempt.step,
             attempt: self.attempt.name.clone(),
+            rewrite_of: None,
             writer: rank,
             world: self.world.size(),
             created: rfc3339(self.clock.now()),

@@ -15,6 +15,7 @@ pub fn sample_manifest(layout: &Layout, writers: usize) -> Vec<u8> {
         values: [("step".to_string(), 1.into())].into(),
         tags: Vec::new(),
         assets: Default::default(),
+        rewrite_of: None,
         len_bytes: layout.len_bytes(),
         delta: None,
         parts: (0..writers)

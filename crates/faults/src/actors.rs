@@ -1,8 +1,9 @@
-//! Who lives in a world: launches of ranks that save, readers and pruners.
+//! Who lives in a world: launches of ranks that save, readers, pruners and compactors.
 //!
 //! Whoever else works on runs is added here: something with a process of its own, which uses the real code over the
 //! simulated store and tells the ledger what it was promised.
 
+mod compactor;
 mod launch;
 mod pruner;
 mod reader;
@@ -88,6 +89,7 @@ pub(crate) fn live(world: &Arc<World>) {
         .into_iter()
         .chain(reader::all(&world.case.scenario))
         .chain(pruner::all(&world.case.scenario))
+        .chain(compactor::all(&world.case.scenario))
         .collect();
     let threads: Vec<_> = actors
         .into_iter()

@@ -145,7 +145,9 @@ impl Judge {
                 self.violate(format!("{who} was promised step {step}, which is gone"));
             }
             let attempt = self.attempt(step).filter(|found| *found != promise.attempt);
-            if let Some(other) = attempt.filter(|_| !self.world().case.scenario.replace) {
+            let may_differ = self.world().case.scenario.replace
+                || self.world().lock().ledger.rewritten.contains(&step);
+            if let Some(other) = attempt.filter(|_| !may_differ) {
                 self.violate(format!(
                     "{who} was promised attempt {} of step {step}, but {other} is there",
                     promise.attempt
@@ -157,6 +159,20 @@ impl Judge {
     fn attempt(&self, step: u64) -> Option<String> {
         let checkpoint = Checkpoint::open(self.process.store(), step).ok()?;
         Some(checkpoint.manifest().attempt.clone())
+    }
+
+    /// The files of other steps that a step refers to, and the marks that these are deleted. If its manifest rotted, only its pins tell,
+    /// as the plan of a pruning has them.
+    fn referred(&self, step: u64, plan: &PrunePlan) -> Vec<String> {
+        let files = match Checkpoint::open(self.process.store(), step) {
+            Ok(checkpoint) => checkpoint.manifest().base_files(),
+            Err(_) => plan.held.keys().cloned().collect(),
+        };
+        let folders = files.iter().filter_map(|file| file.split_once('/'));
+        let marks: Vec<String> = folders
+            .map(|(folder, _)| format!("{folder}/DELETED"))
+            .collect();
+        files.into_iter().chain(marks).collect()
     }
 
     fn check_step(&self, step: u64) -> Result<(), String> {
@@ -203,13 +219,15 @@ impl Judge {
             Err(error) => return self.violate(format!("the run cannot be pruned: {error}")),
         };
         let rotted = |step: &u64| self.world().lock().ledger.is_rotted(*step);
-        let evidence = plan.unusable.keys().copied().filter(rotted);
-        let mut allowed: BTreeSet<String> = evidence
-            .map(|step| format!("{}/", step_folder(step)))
-            .collect();
+        let mut allowed = BTreeSet::new();
+        for step in plan.unusable.keys().copied().filter(rotted) {
+            allowed.insert(format!("{}/", step_folder(step)));
+            allowed.extend(self.referred(step, &plan));
+        }
         for step in plan.keep.keys() {
             let folder = step_folder(*step);
             let attempt = self.attempt(*step).unwrap_or_default();
+            allowed.extend(self.referred(*step, &plan));
             allowed.insert(format!("{folder}/{attempt}/"));
             allowed.insert(format!("{folder}/COMMIT"));
             // Half the rename of a pruner that died, in an object store: it goes with the step.
@@ -220,7 +238,10 @@ impl Judge {
         let found = self.world().lock().disk.list("", |_| false);
         for file in found {
             if !allowed.iter().any(|prefix| file.path.starts_with(prefix)) {
-                self.violate(format!("`{}` is left over", file.path));
+                let holders = plan.held.get(&file.path);
+                let why = holders.map(|who| format!(" for {who}"));
+                let why = why.unwrap_or_default();
+                self.violate(format!("`{}` is left over{why}", file.path));
             }
         }
         for step in plan.keep.keys() {

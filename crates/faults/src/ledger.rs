@@ -13,6 +13,10 @@ pub(crate) struct Ledger {
     pub(crate) failures: Vec<Told>,
     /// Steps that a pruning was to remove.
     pub(crate) removed: BTreeSet<u64>,
+    /// Steps that somebody rewrote as they were.
+    pub(crate) rewritten: BTreeSet<u64>,
+    /// Whether steps refer to files of others.
+    pub(crate) is_shared: bool,
     /// Objects that rotted.
     pub(crate) rotted: BTreeSet<String>,
     /// Faults that happened.
@@ -84,16 +88,24 @@ pub(crate) struct Told {
 }
 
 impl Ledger {
-    /// Whether an object of the step rotted.
+    /// Whether an object of the step rotted, or one that it may refer to.
     pub(crate) fn is_rotted(&self, step: u64) -> bool {
         let folder = format!("{}/", cairn_checkpoint::step_folder(step));
-        self.rotted.iter().any(|path| path.starts_with(&folder))
+        let is_data = |path: &str| path.ends_with(".safetensors") || path.ends_with(".delta");
+        let mut rotted = self.rotted.iter();
+        rotted.any(|path| path.starts_with(&folder) || (self.is_shared && is_data(path)))
     }
 
     /// The newest step that somebody was promised, and that has not rotted or been removed since.
     pub(crate) fn newest_promise(&self) -> Option<u64> {
+        self.newest_promise_until(u64::MAX)
+    }
+
+    /// The newest step up to `most` that somebody was promised, and that has not rotted or been removed since.
+    pub(crate) fn newest_promise_until(&self, most: u64) -> Option<u64> {
         let steps = self.promises.iter().map(|promise| promise.step);
         steps
+            .filter(|step| *step <= most)
             .filter(|step| !self.is_rotted(*step) && !self.removed.contains(step))
             .max()
     }

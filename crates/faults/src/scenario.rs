@@ -30,6 +30,10 @@ pub struct Scenario {
     pub replace: bool,
     /// Whether a rank begins the next save while the one before is written.
     pub queued: bool,
+    /// Whether saves refer to blocks of earlier steps that are as they were.
+    pub delta: bool,
+    /// How often somebody makes the newest step stand alone.
+    pub compactions: u64,
     /// Whether a rank goes on after a failed save.
     pub stubborn: bool,
     /// How often somebody loads the newest step meanwhile.
@@ -70,6 +74,7 @@ impl Case {
 impl Scenario {
     fn draw(random: &mut Random) -> Self {
         let launches = random.pick(&[1, 2, 2, 3]);
+        let delta = random.chance(40);
         Self {
             keeping: random.pick(&[
                 Keeping::Files,
@@ -82,6 +87,8 @@ impl Scenario {
             steps: 1 + random.below(3),
             replace: random.chance(25),
             queued: random.chance(25),
+            delta,
+            compactions: if delta { random.below(3) } else { 0 },
             stubborn: random.chance(50),
             readings: random.below(3),
             prunings: random.below(3),
@@ -122,6 +129,8 @@ impl Scenario {
         add(&|less| less.steps = (less.steps - 1).max(1));
         add(&|less| less.readings = less.readings.saturating_sub(1));
         add(&|less| less.prunings = less.prunings.saturating_sub(1));
+        add(&|less| less.compactions = less.compactions.saturating_sub(1));
+        add(&|less| less.delta = false);
         add(&|less| less.queued = false);
         add(&|less| less.overlapping = false);
         add(&|less| less.slow_percent = 0);
@@ -146,6 +155,8 @@ impl fmt::Display for Case {
             (it.overlapping, "at the same time"),
             (it.replace, "replacing steps"),
             (it.queued, "saving behind each other"),
+            (it.delta, "saving what changed"),
+            (it.compactions > 0, "compacting"),
             (it.stubborn, "going on after failures"),
             (it.slow_percent > 0, "slowly"),
         ];

@@ -19,7 +19,7 @@ use std::time::Duration;
 use writer::{SimulatedReader, SimulatedWriter};
 
 /// For how long a listing that lags behind may show what was.
-const MAX_LAG: Duration = Duration::from_secs(2);
+pub(crate) const MAX_LAG: Duration = Duration::from_secs(2);
 
 /// The longest that a slow operation takes to begin, or its answer to arrive.
 const MAX_SLOW_MILLIS: u64 = 400;

@@ -94,7 +94,10 @@ impl World {
             disk: Disk::default(),
             processes: Vec::new(),
             trace: Trace::default(),
-            ledger: Ledger::default(),
+            ledger: Ledger {
+                is_shared: case.scenario.delta,
+                ..Ledger::default()
+            },
             operations: 0,
             coming: case.faults.clone(),
             full: 0,

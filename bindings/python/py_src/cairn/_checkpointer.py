@@ -32,7 +32,7 @@ from ._saving import Saving
 from ._shared import keep_own_values
 from ._reading import Reading, as_step
 from ._recall import Recall
-from ._tiers import Tiered, is_per_node, is_tiered
+from ._tiers import Tiered, bring_up, is_tiered
 from ._tree import Flat
 from ._values import NotPlain, encode, refused
 from ._world import World
@@ -41,8 +41,6 @@ from .errors import Cancelled, Error, RankFailed, RanksDisagree, Skipped, StateE
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 #: How many objects of this process have saved to a run, which all ranks count alike.
 _savers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
-#: How often ranks have waited for each other's uploads to a run, which all ranks count alike.
-_uploads: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
 class Checkpointer(Reading):
@@ -345,18 +343,8 @@ class Checkpointer(Reading):
         return self._handed
 
     def _before_latest(self) -> None:
-        if not is_tiered(self._url):
-            return
-        run = self._saving_run()
-        run.resume_uploads()
-        if is_per_node(self._url):
-            # Files that lie on several nodes can be opened only when all of them are on the durable tier.
-            try:
-                run.wait_uploads()
-            except Error as error:
-                logger.warning("not everything on the fast tier could be uploaded: %s", error.message)
-            if self.world.size > 1 and self.world.board is not None:
-                self.world.exchange(f"{self.world.session}/uploaded/{self._url}/{next(_uploads[self._url])}", "")
+        if is_tiered(self._url):
+            bring_up(self._saving_run(), self._url, self.world)
 
     def _go_on_from(self, loaded: Loaded) -> None:
         if self._averages is not None and loaded.step is not None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .errors import StateError
+from . import _cairn
+from ._logger import logger
+from ._world import World
+from .errors import Error, StateError
 
+#: How often ranks have waited for each other's uploads to a run, which all ranks count alike.
+_uploads: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 _SHARED, _PER_NODE = "tiers:", "node-tiers:"
 
 
@@ -49,6 +57,15 @@ def is_tiered(url: str) -> bool:
     return url.startswith((_SHARED, _PER_NODE))
 
 
-def is_per_node(url: str) -> bool:
-    """Whether the address names two tiers, the fast one of which each node has for itself."""
-    return url.startswith(_PER_NODE)
+def bring_up(run: _cairn.Run, url: str, world: World) -> None:
+    """Takes up the uploads that earlier launches left. With a fast tier for each node, waits until all ranks are done with theirs:
+    files that lie on several nodes can be opened only when all of them are on the durable tier."""
+    run.resume_uploads()
+    if not url.startswith(_PER_NODE):
+        return
+    try:
+        run.wait_uploads()
+    except Error as error:
+        logger.warning("not everything on the fast tier could be uploaded: %s", error.message)
+    if world.size > 1 and world.board is not None:
+        world.exchange(f"{world.session}/uploaded/{url}/{next(_uploads[url])}", "")

@@ -4,7 +4,8 @@ use super::pin;
 use crate::Error;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
-use crate::names::{AttemptKeys, commit_key, is_pin, step_folder};
+use crate::names::{AttemptKeys, commit_key, step_folder};
+use crate::part::read_head;
 use crate::run::all_steps;
 use cairn_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,10 +52,10 @@ impl References {
             let folder = step_folder(step);
             let attempts = store.list_folders(&folder);
             for attempt in attempts.doing(|| format!("list `{folder}`"))? {
-                let folder = AttemptKeys::new(step, &attempt).folder;
-                let holder = Holder::Attempt(folder.clone());
+                let keys = AttemptKeys::new(step, &attempt);
+                let holder = Holder::Attempt(keys.folder.clone());
                 if committed.get(&step) != Some(&attempt) && !gone(&holder) {
-                    found.add(pinned(store, &folder)?, &holder);
+                    found.add(pinned(store, &keys)?, &holder);
                 }
             }
         }
@@ -97,13 +98,21 @@ impl References {
     }
 }
 
-/// The files that the writers of an attempt pinned.
-fn pinned(store: &dyn Store, folder: &str) -> Result<Vec<String>, Error> {
-    let mut files = Vec::new();
+/// The files that the writers of an attempt pinned. Where a pin is damaged, what its writer then referred to, which its part says.
+fn pinned(store: &dyn Store, keys: &AttemptKeys) -> Result<Vec<String>, Error> {
+    let (mut files, folder) = (Vec::new(), &keys.folder);
     let listing = store.list_files(folder);
     for meta in listing.doing(|| format!("list `{folder}`"))? {
-        if is_pin(&meta.key) {
-            files.extend(pin::read(store, &meta.key)?);
+        let Some(writer) = keys.writer_of_pin(&meta.key) else {
+            continue;
+        };
+        match pin::read(store, &meta.key) {
+            Err(error) if error.is_damage() => {
+                let part = read_head(store, keys, writer).map_err(|_| error)?;
+                let delta = part.part.file.and_then(|file| file.delta);
+                files.extend(delta.into_iter().flat_map(|delta| delta.bases));
+            }
+            pinned => files.extend(pinned?),
         }
     }
     Ok(files)

@@ -30,7 +30,7 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
             gone.extend(going(store, *step)?);
         }
     }
-    for step in &plan.purge {
+    for step in plan.purge.iter().chain(&plan.beside) {
         gone.extend(going(store, *step)?);
     }
     let folders = gone.iter().map(|(_, folder)| folder);

@@ -5,7 +5,7 @@ use super::keep::Keep;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::clock::age_text;
-use crate::commit::hidden_attempt;
+use crate::commit::{committed_attempt, hidden_attempt};
 use crate::copies::lasting;
 use crate::delta::{Holder, References};
 use crate::error::StoreContext;
@@ -14,7 +14,7 @@ use crate::names::{AttemptKeys, deleted_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps};
 use crate::upload::{is_marked, is_tier};
 use crate::verify::{check_structure, verify};
-use cairn_store::{Store, Upload};
+use cairn_store::{ObjectMeta, Store, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,6 +33,8 @@ pub struct PrunePlan {
     pub unusable: BTreeMap<u64, String>,
     /// Folders of attempts that lost to another one or were given up, and are old enough to be nobody's work in progress.
     pub leftovers: Vec<String>,
+    /// Steps that were saved anew, or came back, and have the mark of an old deletion beside them.
+    pub beside: Vec<u64>,
     /// Uploads that nobody has finished and that are old enough to be nobody's, either. Their bytes are in no listing.
     pub uploads: Vec<Upload>,
     /// Files of steps that are or were deleted, and of leftovers, that stay because others refer to them, and who does.
@@ -99,6 +101,10 @@ pub fn plan(
     let mut current: BTreeMap<u64, Option<String>> = current.collect();
     for step in all_steps(store.as_ref())? {
         if committed.contains(&step) {
+            if let Ok(Some(attempt)) = committed_attempt(store.as_ref(), step) {
+                current.insert(step, Some(attempt));
+            }
+            look_beside(store.as_ref(), step, now, &mut plan)?;
             continue;
         }
         match look_for_deleted(store.as_ref(), step, now, &mut plan)? {
@@ -152,6 +158,25 @@ fn good_steps(
     }
     good.reverse();
     Ok(good)
+}
+
+/// Looks for the mark of a deletion beside a step that was saved anew, or came back. It goes, too.
+fn look_beside(
+    store: &dyn Store,
+    step: u64,
+    now: SystemTime,
+    plan: &mut PrunePlan,
+) -> Result<(), Error> {
+    let key = deleted_key(step);
+    let mark = store.head(&key).doing(|| format!("look for `{key}`"))?;
+    let is_old = |mark: ObjectMeta| {
+        let since = now.duration_since(mark.modified);
+        since.unwrap_or_default() >= plan.grace
+    };
+    if mark.is_some_and(is_old) && matches!(hidden_attempt(store, step), Ok(Some(_))) {
+        plan.beside.push(step);
+    }
+    Ok(())
 }
 
 /// The attempt of a step that is deleted but for its files, which go when their time has come; `Some(None)` if the mark cannot be read,

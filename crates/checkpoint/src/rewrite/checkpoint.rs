@@ -183,6 +183,7 @@ fn put_part(
     let mut part = Part {
         step: new.step,
         attempt: attempt.name.clone(),
+        rewrite_of: None,
         writer: rank,
         world: new.world,
         created: rfc3339(SystemTime::now()),

@@ -408,17 +408,24 @@ fn readers_are_told_what_they_must_know() {
 #[test]
 fn a_compacted_step_stands_alone_and_its_files_are_plain() {
     let (store, ranks, second, base) = two_steps();
+    let attempt = open(&store, 2).manifest().attempt.clone();
     let progress = Arc::new(AtomicU64::new(0));
-    let report = compact(&store, 2, &progress).unwrap().unwrap();
+    let report = compact(&store, 2, &World::single(), &progress)
+        .unwrap()
+        .unwrap();
     assert_eq!(report.files, 1);
     let checkpoint = open(&store, 2);
     assert_eq!(checkpoint.manifest().delta, None);
+    assert_eq!(checkpoint.manifest().rewrite_of, Some(attempt));
     assert_eq!(report.len_bytes, checkpoint.manifest().len_bytes);
     assert_eq!(
         checkpoint.rank_values(0).unwrap().unwrap()["rng"],
         serde_json::json!([0, 7])
     );
-    assert_eq!(compact(&store, 2, &progress).unwrap(), None);
+    assert_eq!(
+        compact(&store, 2, &World::single(), &progress).unwrap(),
+        None
+    );
     store.delete(&base).unwrap();
     second.assert_whole(&checkpoint);
     // The step that the checkpointer remembers is no longer there as it was.
@@ -440,7 +447,7 @@ fn a_damaged_base_is_not_compacted() {
     let at = bytes.len() - 20 * BLOCK;
     bytes[at] ^= 1;
     store.put(&base, &bytes, PutMode::Replace).unwrap();
-    let error = compact(&store, 2, &Arc::default()).unwrap_err();
+    let error = compact(&store, 2, &World::single(), &Arc::default()).unwrap_err();
     assert!(
         error.is_damage() && chain(&error).contains(&base),
         "{error}"

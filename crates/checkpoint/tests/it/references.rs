@@ -187,7 +187,9 @@ fn what_was_kept_goes_with_the_last_step_that_refers_to_it() {
     let store = memory();
     let (_, mut models) = three_steps(&store);
     prune_to(&store, 1);
-    compact(&store, 3, &Arc::default()).unwrap().unwrap();
+    compact(&store, 3, &World::single(), &Arc::default())
+        .unwrap()
+        .unwrap();
     prune_all_to(&store, 1);
     assert_eq!(all_steps(store.as_ref()).unwrap(), [3]);
     let (here, needed) = files(&store);
@@ -276,10 +278,29 @@ fn what_an_unfinished_save_may_refer_to_stays_until_it_is_abandoned() {
     for file in &base {
         assert!(store.head(file).unwrap().is_some());
     }
-    compact(&store, 2, &Arc::default()).unwrap();
+    compact(&store, 2, &World::single(), &Arc::default()).unwrap();
     prune_all_to(&store, 1);
     let (here, needed) = files(&store);
     assert_eq!(here, needed);
+}
+
+#[test]
+fn of_a_step_whose_manifest_and_pin_are_damaged_the_part_tells_what_it_refers_to() {
+    let store = memory();
+    let (_, _) = three_steps(&store);
+    let third = Checkpoint::open(store.clone(), 3).unwrap();
+    let (base, attempt) = (third.manifest().base_files(), &third.manifest().attempt);
+    let pin = format!("step-00000003/{attempt}/00000.pin");
+    for key in ["step-00000003/COMMIT", &pin] {
+        let mut bytes = store.get(key).unwrap();
+        bytes[9] ^= 1;
+        store.put(key, &bytes, PutMode::Replace).unwrap();
+    }
+    prune_to(&store, 1);
+    assert!(!base.is_empty());
+    for file in &base {
+        assert!(store.head(file).unwrap().is_some(), "{file}");
+    }
 }
 
 #[test]
@@ -350,7 +371,7 @@ proptest! {
                 }
                 Act::Compact(index) => {
                     if let Some(step) = models.keys().nth(index) {
-                        compact(&store, *step, &Arc::default()).unwrap();
+                        compact(&store, *step, &World::single(), &Arc::default()).unwrap();
                     }
                 }
                 Act::Launch => checkpointer = run(&store),

@@ -5,7 +5,7 @@ use crate::error::{Error, Exit};
 use crate::open::{Opened, open};
 use crate::printer::Printer;
 use crate::units::{plural, size};
-use cairn::checkpoint::{DeltaSummary, compact};
+use cairn::checkpoint::{DeltaSummary, World, compact};
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Compact, printer: &Printer) -> Result<Exit, Error> {
     if report.delta.is_some() && !args.dry_run {
         let written = Arc::new(AtomicU64::new(0));
         let bar = printer.progress("compact", report.len_bytes, written.clone());
-        compact(&run, report.step, &written)?;
+        compact(&run, report.step, &World::single(), &written)?;
         drop(bar);
     }
     printer.report(&report, || report.text())?;

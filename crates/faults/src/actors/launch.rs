@@ -105,6 +105,7 @@ impl Rank {
                 true => Overlap::Queue(1),
                 false => Overlap::Wait,
             },
+            delta: scenario.delta,
             clock: process.clock(),
             ..Options::default()
         };
@@ -129,7 +130,8 @@ impl Rank {
         let mut queued: Option<Saving> = None;
         for step in first..first + scenario.steps {
             let content = content::number(self.launch.number, step);
-            let memory = Memory::new(content, self.rank, self.launch.ranks);
+            let picture = content::picture(content, step, scenario.delta);
+            let memory = Memory::new(content, picture, self.rank, self.launch.ranks);
             self.process.note(&format!("saves step {step}"));
             let fine = match self.begin(step, &memory) {
                 Ok(saving) if scenario.queued => match queued.replace(saving) {

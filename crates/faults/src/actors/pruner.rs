@@ -2,7 +2,8 @@
 
 use super::{Actor, Process, come_late};
 use crate::defect::Defect;
-use crate::scenario::Scenario;
+use crate::scenario::{Keeping, Scenario};
+use crate::store::MAX_LAG;
 use crate::world::{State, World};
 use cairn_checkpoint::retention::{self, Keep};
 use cairn_checkpoint::{Error, all_steps, step_folder};
@@ -57,6 +58,11 @@ fn prune(process: &Process) -> Result<(), Error> {
     }
     let keep = Keep {
         last: keep_last,
+        // Where listings lag behind, a pruner may not see yet what refers to a file.
+        grace: match world.case.scenario.keeping {
+            Keeping::LaggingObjects => MAX_LAG,
+            _ => Duration::ZERO,
+        },
         ..Keep::default()
     };
     let now = process.clock().now();

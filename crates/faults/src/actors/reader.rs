@@ -69,7 +69,8 @@ pub(crate) fn read_newest(process: &Process) -> Result<Option<u64>, Error> {
     if process.is_unharmed() && keeping != Keeping::LaggingObjects {
         process.world.lock().ledger.check(Rule::Newest);
         // What has rotted meanwhile was promised in vain.
-        let promised = promised.min(process.world.lock().ledger.newest_promise());
+        let promised =
+            promised.and_then(|most| process.world.lock().ledger.newest_promise_until(most));
         if let Some(promised) = promised.filter(|step| found < Some(*step)) {
             let text =
                 format!("step {promised} was promised, but the newest that loads is {found:?}");

@@ -50,6 +50,11 @@ impl ObjectWriter for SimulatedWriter {
         self.published.store(true, Ordering::Relaxed);
         Ok(())
     }
+
+    fn finish_at(mut self: Box<Self>, len: u64) -> Result<(), Error> {
+        self.len = len;
+        self.finish()
+    }
 }
 
 impl Drop for SimulatedWriter {
