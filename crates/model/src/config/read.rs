@@ -111,7 +111,10 @@ impl Fields {
                 config.head_dim
             )));
         }
-        if !config.head_dim.is_multiple_of(2) && config.hidden_size > 1 {
+        // A width that is missing counts as one, and is told already.
+        let told = |problem: &Problem| problem.what.contains("`hidden_size`");
+        let is_missing = config.hidden_size == 1 && self.problems.iter().any(told);
+        if !config.head_dim.is_multiple_of(2) && !is_missing {
             self.problem(
                 Problem::new(format!(
                     "`head_dim` is {}, but rotary embeddings turn pairs",

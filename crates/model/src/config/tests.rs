@@ -84,6 +84,25 @@ fn everything_wrong_is_told_at_once() {
 }
 
 #[test]
+fn heads_that_cannot_be_turned_are_refused() {
+    let config = |width: usize, heads: &str| {
+        format!(
+            r#"{{"model_type": "llama", "vocab_size": 9, "hidden_size": {width}, "intermediate_size": 4,
+            "num_hidden_layers": 1, "num_attention_heads": 1{heads}}}"#
+        )
+    };
+    let odd = |width, heads| problems(&config(width, heads));
+    let told = |width| format!("`head_dim` is {width}, but rotary embeddings turn pairs");
+    assert_eq!(odd(1, r#", "head_dim": 3"#), [told(3)]);
+    assert_eq!(odd(1, ""), [told(1)]);
+    assert_eq!(odd(6, r#", "head_dim": 5"#), [told(5)]);
+    ModelConfig::from_json(&config(1, r#", "head_dim": 2"#)).unwrap();
+    // What is missing is told once.
+    let missing = r#"{"model_type": "llama", "vocab_size": 9, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1}"#;
+    assert_eq!(problems(missing), ["`hidden_size` is missing"]);
+}
+
+#[test]
 fn scalings_that_make_no_sense_are_refused() {
     let scaled = |fields: &str| problems(&llama(&format!(r#", "rope_scaling": {{{fields}}}"#)));
     assert_eq!(
