@@ -41,7 +41,7 @@ impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
         scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, delta = false, bytes_per_second = None,
-        require_key = None, storage_options = None, keeper = None, keep_fast = Some(2), upload_timeout = None))]
+        require_key = None, storage_options = None, keeper = None, keep_fast = None, upload_timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,

@@ -137,7 +137,7 @@ class Run:
         require_key: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         keeper: str | None = None,
-        keep_fast: int | None = 2,
+        keep_fast: int | None = None,
         upload_timeout: float | None = None,
     ) -> Run: ...
     @property

@@ -123,10 +123,9 @@ class Checkpointer(Reading):
             "bytes_per_second": bytes_per_second,
             "storage_options": self._storage_options,
             "keeper": self._keeper,
+            "keep_fast": url.keep_fast if isinstance(url, Tiered) else Tiered.keep_fast,
         }
         self._require_key = None if require_key is None else key_text(require_key)
-        if isinstance(url, Tiered):
-            self._options["keep_fast"] = url.keep_fast
         self._fences = Fences(fence)
         emas = [ema] if isinstance(ema, Ema) else list(ema)
         self._averages = Averages(emas) if emas else None
