@@ -43,12 +43,17 @@ pub(crate) fn launch(store: &Arc<dyn Store>, size: usize, options: &Options) -> 
 /// Saves a step on all ranks and waits until it is on the durable tier.
 pub(crate) fn save(ranks: &[Checkpointer], step: u64) -> Model {
     let model = Model::on(MESH, step);
+    save_model(ranks, &model, step);
+    model
+}
+
+/// As [`save`], of a model of one's own.
+pub(crate) fn save_model(ranks: &[Checkpointer], model: &Model, step: u64) {
     for saved in together(ranks, |run, rank| {
         model.save_from(run, rank, step, &SaveOptions::default())
     }) {
         assert!(saved.unwrap().uploaded.is_some());
     }
-    model
 }
 
 /// Fast tiers keep everything.

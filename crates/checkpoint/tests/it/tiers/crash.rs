@@ -1,6 +1,6 @@
 //! Processes that die at the n-th operation of an upload, for every n and every way to die.
 
-use super::{keep_all, launch, tiers};
+use super::{keep_all, launch, save_model, tiers};
 use crate::common::{Model, checkpointer, copy_of, latest, memory, together};
 use cairn_checkpoint::{Checkpointer, Error, Level, Options, SaveOptions, Saving, World};
 use cairn_store::testing::{CrashPlan, CrashStore};
@@ -13,11 +13,7 @@ const MESH: &str = "tp=2";
 
 fn save(ranks: &[Checkpointer], step: u64) -> Model {
     let model = Model::on(MESH, step);
-    for saved in together(ranks, |run, rank| {
-        model.save_from(run, rank, step, &SaveOptions::default())
-    }) {
-        saved.unwrap();
-    }
+    save_model(ranks, &model, step);
     model
 }
 

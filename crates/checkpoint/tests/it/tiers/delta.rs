@@ -1,6 +1,6 @@
 //! Deltas on tiers: what goes up, what stays on the fast tier for them, and what happens if their bases are gone.
 
-use super::{launch, tiers};
+use super::{launch, save_model, tiers};
 use crate::common::{Model, latest, memory, together};
 use crate::delta::{adapter, delta, train};
 use cairn_checkpoint::{Checkpointer, Error, Level, Options, SaveOptions};
@@ -13,13 +13,6 @@ fn options() -> Options {
     Options {
         keep_fast: Some(1),
         ..delta()
-    }
-}
-
-fn save(ranks: &[Checkpointer], model: &Model, step: u64) {
-    let act = |run: &Checkpointer, rank| model.save_from(run, rank, step, &SaveOptions::default());
-    for saved in together(ranks, act) {
-        assert!(saved.unwrap().uploaded.is_some());
     }
 }
 
@@ -39,7 +32,7 @@ fn three_steps(ranks: &[Checkpointer]) -> [Model; 3] {
     let third = train(&second, 3, &["step"]);
     let models = [first, second, third];
     for (model, step) in models.iter().zip([10, 20, 30]) {
-        save(ranks, model, step);
+        save_model(ranks, model, step);
     }
     models
 }
@@ -76,7 +69,7 @@ fn files_that_a_delta_refers_to_stay_on_the_fast_tier_as_long_as_it_does() {
     };
     let ranks = launch(&tiers(&fast, &durable), 2, &plain);
     for step in [40, 50] {
-        save(&ranks, &models[2], step);
+        save_model(&ranks, &models[2], step);
     }
     drop(ranks);
     for step in [10, 20, 30, 40] {
@@ -106,7 +99,7 @@ fn a_delta_whose_base_left_the_durable_tier_is_told_and_the_next_save_is_full() 
     let (fast, durable) = (memory(), memory());
     let ranks = launch(&tiers(&fast, &durable), 2, &options());
     let first = adapter(MESH);
-    save(&ranks, &first, 10);
+    save_model(&ranks, &first, 10);
     for meta in durable.list("step-00000010").unwrap() {
         durable.delete(&meta.key).unwrap();
     }
@@ -124,7 +117,7 @@ fn a_delta_whose_base_left_the_durable_tier_is_told_and_the_next_save_is_full() 
         );
     }
     second.assert_whole(&open(&tiers(&fast, &durable), 20));
-    save(&ranks, &second, 30);
+    save_model(&ranks, &second, 30);
     second.assert_whole(&open(&durable, 30));
 }
 

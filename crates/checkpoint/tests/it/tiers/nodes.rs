@@ -1,6 +1,6 @@
 //! Nodes that have a fast tier each: a rank finds there only what its own node wrote.
 
-use super::{MESH, keep_all};
+use super::{MESH, keep_all, save};
 use crate::common::{Model, checkpointer, latest, memory, quick, together};
 use cairn_checkpoint::{Checkpointer, Error, Level, Options, SaveOptions, World};
 use cairn_store::{Store, Tiered};
@@ -19,16 +19,6 @@ fn launch(
         checkpointer(&store, world, options)
     });
     ranks.collect()
-}
-
-fn save(ranks: &[Checkpointer], step: u64) -> Model {
-    let model = Model::on(MESH, step);
-    for saved in together(ranks, |run, rank| {
-        model.save_from(run, rank, step, &SaveOptions::default())
-    }) {
-        saved.unwrap();
-    }
-    model
 }
 
 #[test]
