@@ -48,7 +48,7 @@ pub(crate) fn measure(job: &Job) {
     let taken = 1.0 + extra(&few, &full);
     value(&format!("{what}: time of a full save"), "ratio", taken, 0.5);
     let cost = extra(&all, &full);
-    value("delta save, everything changed: cost", "ratio", cost, 0.1);
+    value("delta save, everything changed: cost", "ratio", cost, 0.05);
     plain.remove();
     delta.remove();
 }

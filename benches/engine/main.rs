@@ -9,6 +9,7 @@ mod keeper;
 mod limits;
 mod load;
 mod measure;
+mod packed;
 mod plan;
 mod rank;
 mod save;
@@ -35,6 +36,15 @@ fn main() {
             let job = job(directory, gigabytes, ranks);
             rank::serve(&job, rank.parse().expect("a rank"));
         }
+        ["only", part, directory, gigabytes, ranks] => {
+            let job = job(directory, gigabytes, ranks);
+            match part {
+                "deltas" => delta::measure(&job),
+                "compression" => packed::measure(&job),
+                "keeper" => keeper::measure(&job),
+                _ => panic!("deltas, compression or keeper, not {part}"),
+            }
+        }
         ["load", directory, gigabytes, ranks, case] => {
             load::serve(&job(directory, gigabytes, ranks), case);
         }
@@ -45,6 +55,7 @@ fn main() {
             load::measure(&job);
             files::remove(&job.directory.join("run"));
             delta::measure(&job);
+            packed::measure(&job);
             keeper::measure(&job);
         }
         // `cargo bench` without arguments: what does not need a disk.

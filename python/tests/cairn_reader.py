@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import re
+import struct
 import sys
 from pathlib import Path
 
@@ -40,9 +41,45 @@ def unseal(file, line, kind):
     check(sealed and sha256(sealed[1]) == sealed[2].decode(), file, "has a broken seal")
     members = json.loads(line)
     check(members["cairn"] in (1, 2), file, f"has format version {members['cairn']}, this reader knows 1 and 2")
-    check(set(members.get("needs", [])) <= {"delta"}, file, f"needs {members.get('needs')}, this reader knows deltas")
+    check(set(members.get("needs", [])) <= {"delta", "packed"}, file, f"needs {members.get('needs')}, this reader knows deltas and packed files")
     check(members["kind"] == kind, file, f"is no {kind}")
     return members
+
+
+def unpack_block(path, packed, length):
+    """A block of a packed file."""
+    width, rest = packed[0], packed[1:]
+    if width == 0:
+        return rest
+    check(width in (1, 2, 4, 8), path, "has a block of a width that there is not")
+    block, plane_len, at = bytearray(length), length // width, 4 * width
+    for number in range(width):
+        [size] = struct.unpack_from("<I", rest, 4 * number)
+        is_plain, size = size >> 31, size & 0x7FFFFFFF
+        plane = rest[at : at + size]
+        if not is_plain:
+            # Not in the standard library of every version.
+            plane = __import__("zstandard").ZstdDecompressor().decompress(plane, max_output_size=plane_len)
+        check(len(plane) == plane_len, path, "has a plane of the wrong length")
+        block[number : plane_len * width : width] = plane
+        at += size
+    block[plane_len * width :] = rest[at:]
+    return bytes(block)
+
+
+def read_data(path):
+    """The bytes that a data file stands for."""
+    data = path.read_bytes()
+    if path.suffix != ".packed":
+        return data
+    magic, length, index_crc, crc = struct.unpack("<8sQII", data[-24:])
+    check(magic == b"CAIRNPK1" and crc32c(data[-24:-4]) == crc, path, "is no packed file")
+    count = -(-length // 65536)
+    index = data[len(data) - 24 - 12 * count : -24]
+    check(crc32c(index) == index_crc, path, "has a damaged index")
+    entries = enumerate(struct.iter_unpack("<QI", index))
+    lengths = [min(65536, length - 65536 * number) for number in range(count)]
+    return b"".join(unpack_block(path, data[at : at + size], lengths[number]) for number, (at, size) in entries)
 
 
 def join_blocks(path, file, block_map):
@@ -50,7 +87,7 @@ def join_blocks(path, file, block_map):
     delta, size = file["delta"], file["block_bytes"]
     check(sha256(block_map[:-1]) == delta["map_sha256"], path, "has a damaged map of blocks")
     run = path.parent.parent.parent
-    files = [path.read_bytes() if delta["stored_bytes"] else b"", *((run / key).read_bytes() for key in delta["bases"])]
+    files = [read_data(path) if delta["stored_bytes"] else b"", *(read_data(run / key) for key in delta["bases"])]
     runs = json.loads(block_map)
     return b"".join(files[at][first * size : (first + count) * size] for count, at, first in runs)[: file["len_bytes"]]
 
@@ -67,7 +104,7 @@ def read_part(attempt, manifest, writer):
     if file is None:
         return part, None
     path = attempt / file["name"]
-    data = join_blocks(path, file, block_map[0]) if "delta" in file else path.read_bytes()
+    data = join_blocks(path, file, block_map[0]) if "delta" in file else read_data(path)
     check(len(data) == file["len_bytes"], path, "has the wrong length")
     check(sha256(table[:-1]) == file["crcs_sha256"], path, "has a damaged table of CRCs")
     blocks = range(0, len(data), file["block_bytes"])

@@ -40,8 +40,8 @@ pub(crate) struct Run {
 impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
-        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, delta = false, bytes_per_second = None,
-        require_key = None, storage_options = None, keeper = None, keep_fast = None, upload_timeout = None))]
+        scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, delta = false, compress = false,
+        bytes_per_second = None, require_key = None, storage_options = None, keeper = None, keep_fast = None, upload_timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
@@ -56,6 +56,7 @@ impl Run {
         queue: usize,
         read_twice: bool,
         delta: bool,
+        compress: bool,
         bytes_per_second: Option<u64>,
         require_key: Option<&str>,
         storage_options: Option<BTreeMap<String, String>>,
@@ -92,7 +93,7 @@ impl Run {
             .map(str::parse::<PublicKey>)
             .transpose()
             .or_raise()?;
-        options.delta = delta;
+        (options.delta, options.compress) = (delta, compress);
         options.overlap = match overlap {
             "skip" => Overlap::Skip,
             "queue" => Overlap::Queue(queue),

@@ -60,6 +60,25 @@ def test_the_plain_reader_notices_damage_of_a_delta_and_its_base(tmp_path: Path,
         cairn_reader.read_step(tmp_path / "step-00000003")
 
 
+@pytest.mark.parametrize("delta", [False, True])
+def test_compressed_steps_are_smaller_and_read_back_by_cairn_and_the_plain_reader(tmp_path: Path, delta: bool) -> None:
+    sizes = {}
+    for compress in (False, True):
+        folder = tmp_path / str(compress)
+        with cairn.Checkpointer(folder, delta=delta, compress=compress) as run:
+            sizes[compress] = [run.save(step, state(step), blocking=True).wait().len_bytes for step in (1, 2)]
+            into = {"frozen": np.zeros(3 * BLOCK, np.float32), "adapter": np.zeros(1000, np.float32)}
+            run.load(2, into=into)
+            np.testing.assert_array_equal(into["frozen"], state(2)["frozen"])
+            np.testing.assert_array_equal(run.open(2)["frozen"][BLOCK + 7 : BLOCK + 9], state(2)["frozen"][BLOCK + 7 : BLOCK + 9])
+    assert all(packed < 0.95 * plain for plain, packed in zip(*sizes.values(), strict=True))
+    for step in (1, 2):
+        manifest, tensors, _ = cairn_reader.read_step(tmp_path / "True" / f"step-{step:08}")
+        assert "packed" in manifest["needs"]
+        for name, value in state(step).items():
+            assert tensors[name].bytes() == value.tobytes()
+
+
 def test_pruning_keeps_what_the_newest_step_refers_to(tmp_path: Path) -> None:
     steps(tmp_path, keep=cairn.Keep(last=1))
     run = cairn.Checkpointer(tmp_path)

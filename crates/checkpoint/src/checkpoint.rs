@@ -95,10 +95,10 @@ impl Checkpoint {
         self.manifest.step
     }
 
-    /// The key of the file that `writer`'s data lies in; of a delta, the file with what was new. For that, its part is read.
+    /// The key of the file that `writer`'s data lies in; of a delta, the file with what was new. If it is no plain file, its part is read for that.
     pub fn data_key(&self, writer: usize) -> String {
         let plain = self.keys.data(writer);
-        if self.manifest.delta.is_none() {
+        if self.manifest.is_plain() {
             return plain;
         }
         let part = read_head(self.store.as_ref(), &self.keys, writer).ok();

@@ -289,6 +289,7 @@ impl Checkpointer {
             kept,
             history: self.history.clone(),
             bases: self.options.delta.then(|| self.bases.clone()),
+            compress: self.options.compress,
             patience: self.patience(),
             clock: self.options.clock.clone(),
             started,

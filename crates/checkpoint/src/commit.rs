@@ -152,7 +152,7 @@ impl Attempt {
             .collect();
         let manifest = Manifest::join(parts?)?;
         check_bases(store, &manifest)?;
-        if manifest.delta.is_none() {
+        if manifest.is_plain() {
             hf_index::publish(store, &keys, &manifest.layout)?;
         }
         // A part is seen before its name is durable; from here on it must not be lost.

@@ -1,4 +1,4 @@
-//! Makes a step that refers to files of others self-contained.
+//! Makes a step that refers to files of others, or whose files are compressed, one of plain files.
 
 use crate::Error;
 use crate::checkpoint::Checkpoint;
@@ -33,7 +33,7 @@ pub struct CompactReport {
     pub len_bytes: u64,
 }
 
-/// Writes `step` anew so that it refers to no other step; `None` if it does not anyway. Its data files are plain safetensors files then.
+/// Writes `step` anew as plain safetensors files, which refer to no other step and are not compressed; `None` if it is so anyway.
 /// The session of `world` names the new attempt; `progress` counts the bytes written.
 ///
 /// # Crash safety
@@ -49,7 +49,7 @@ pub fn compact(
     progress: &Arc<AtomicU64>,
 ) -> Result<Option<CompactReport>, Error> {
     let old = run::open(store, step, None)?;
-    if old.manifest().delta.is_none() {
+    if old.manifest().is_plain() {
         return Ok(None);
     }
     let attempt = Attempt {

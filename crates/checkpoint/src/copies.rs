@@ -132,7 +132,7 @@ fn put_right(tiers: &Tiered, key: &str, damage: &Error) {
 }
 
 /// Whether something is not there, rather than damaged.
-fn is_absent(error: &Error) -> bool {
+pub(crate) fn is_absent(error: &Error) -> bool {
     matches!(
         error,
         Error::Incomplete { .. }

@@ -15,7 +15,7 @@
 //! | check bytes on disk | [`survey`], [`verify`], [`finish`] |
 //! | tell who made a step | [`signing`], [`Checkpoint::require_key`] |
 //! | find damage early, and mend it | [`scrub`], [`repair`] |
-//! | write only what changed, and undo that | [`Options::delta`], [`compact`] |
+//! | write only what changed, or compressed, and undo that | [`Options::delta`], [`Options::compress`], [`compact`] |
 //! | delete old steps | [`retention`] |
 //! | keep a step for good | [`tags`], [`Checkpointer::tag`] |
 //! | average weights over steps | [`ema`] |
@@ -57,6 +57,7 @@ mod options;
 mod outcome;
 mod overlap;
 mod pace;
+mod packed;
 mod part;
 mod pattern;
 mod peers;
@@ -110,8 +111,8 @@ pub use error::{Error, Skipped, chain};
 pub use launch::Launch;
 pub use layout::Layout;
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
-pub use manifest::{DeltaSummary, FORMAT_VERSION, Manifest};
-pub use names::{COMMIT, DELETED, is_timeline, parse_step_folder, step_folder};
+pub use manifest::{DeltaSummary, FORMAT_VERSION, Manifest, PackedSummary};
+pub use names::{COMMIT, DELETED, is_data_file, is_timeline, parse_step_folder, step_folder};
 pub use options::{Options, Overlap};
 pub use pace::Pace;
 pub use part::AssetEntry;

@@ -3,9 +3,10 @@
 //! Its size depends on the number of tensors, and by sixteen characters on the number of writers.
 
 use crate::Error;
-use crate::delta::FEATURE;
+use crate::delta;
 use crate::error::list;
 use crate::layout::Layout;
+use crate::packed;
 use crate::part::{AssetEntry, FileEntry, ReadPart, field};
 use crate::seal::{seal, unseal};
 use cairn_sharding::{Distribution, Piece, Region};
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const FORMAT_VERSION: u64 = 2;
 
 /// What a document may ask of its readers, as far as is known here.
-const FEATURES: [&str; 1] = [FEATURE];
+const FEATURES: [&str; 2] = [delta::FEATURE, packed::FEATURE];
 
 /// The digits of a part's digest that the manifest keeps.
 pub(crate) const DIGEST_DIGITS: usize = 16;
@@ -47,6 +48,8 @@ pub struct Manifest {
     pub len_bytes: u64,
     /// What lies in files of other attempts, if something does.
     pub delta: Option<DeltaSummary>,
+    /// What of it is compressed, if something is.
+    pub packed: Option<PackedSummary>,
     /// For each writer, the first digits of its part's digest.
     pub(crate) parts: Vec<String>,
 }
@@ -54,7 +57,7 @@ pub struct Manifest {
 /// How much of a step lies in its own files, and which others it needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeltaSummary {
-    /// The bytes of the step's own data files.
+    /// The bytes of the step's own data files, before they were compressed.
     pub stored_bytes: u64,
     /// The folders of other attempts, from that of the run on, and the files in them that the step refers to.
     pub bases: BTreeMap<String, BTreeSet<String>>,
@@ -75,13 +78,49 @@ impl DeltaSummary {
             files.insert(file.to_string());
         }
         Some(Self {
-            stored_bytes: files.iter().map(|file| file.stored_bytes()).sum(),
+            stored_bytes: files.iter().map(|file| file.own_bytes()).sum(),
             bases,
         })
     }
 }
 
+/// How much is left of a step whose files are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PackedSummary {
+    /// The bytes of the step's own data files, as they are stored.
+    pub stored_bytes: u64,
+}
+
+impl PackedSummary {
+    /// Of the files of a step; `None` if none of them is packed.
+    fn of(files: &[&FileEntry]) -> Option<Self> {
+        let any = files.iter().any(|file| file.packed.is_some());
+        any.then(|| Self {
+            stored_bytes: files.iter().map(|file| file.stored_bytes()).sum(),
+        })
+    }
+}
+
 impl Manifest {
+    /// Whether its data files are plain safetensors files.
+    pub fn is_plain(&self) -> bool {
+        self.delta.is_none() && self.packed.is_none()
+    }
+
+    /// The bytes of the step's own data files, as they are stored.
+    pub fn stored_bytes(&self) -> u64 {
+        let own = self.delta.as_ref().map(|delta| delta.stored_bytes);
+        let packed = self.packed.map(|packed| packed.stored_bytes);
+        packed.or(own).unwrap_or(self.len_bytes)
+    }
+
+    /// What whoever reads it must know.
+    fn needs(&self) -> Vec<&'static str> {
+        let delta = self.delta.as_ref().map(|_| delta::FEATURE);
+        let packed = self.packed.as_ref().map(|_| packed::FEATURE);
+        delta.into_iter().chain(packed).collect()
+    }
+
     /// The keys of the files of other attempts that this step refers to.
     pub fn base_files(&self) -> Vec<String> {
         let bases = self.delta.iter().flat_map(|delta| &delta.bases);
@@ -114,7 +153,7 @@ impl Manifest {
         let files = parts.iter().filter_map(|part| part.part.file.as_ref());
         let files: Vec<&FileEntry> = files.collect();
         let len_bytes = files.iter().map(|file| file.len_bytes).sum();
-        let delta = DeltaSummary::of(&files);
+        let (delta, packed) = (DeltaSummary::of(&files), PackedSummary::of(&files));
         let layouts: Vec<Layout> = parts.iter().map(|part| part.part.layout.clone()).collect();
         let layout = Layout::join(layouts).map_err(disagree)?;
         layout.check_names().map_err(disagree)?;
@@ -137,6 +176,7 @@ impl Manifest {
             assets: first.assets,
             len_bytes,
             delta,
+            packed,
             parts: digests,
         })
     }
@@ -144,7 +184,7 @@ impl Manifest {
     /// The manifest's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut members = Map::new();
-        put_version(&mut members, self.delta.as_ref().map(|_| FEATURE));
+        put_version(&mut members, &self.needs());
         members.insert("kind".into(), json!("manifest"));
         members.insert("program".into(), json!(self.program));
         members.insert("step".into(), json!(self.step));
@@ -157,6 +197,9 @@ impl Manifest {
         members.insert("len_bytes".into(), json!(self.len_bytes));
         if let Some(delta) = &self.delta {
             members.insert("delta".into(), json!(delta));
+        }
+        if let Some(packed) = &self.packed {
+            members.insert("packed".into(), json!(packed));
         }
         self.layout.write_json(&mut members);
         members.insert("values".into(), json!(self.values));
@@ -197,17 +240,18 @@ impl Manifest {
             assets: field(members, "assets")?,
             len_bytes: field(members, "len_bytes")?,
             delta: field(members, "delta")?,
+            packed: field(members, "packed")?,
             parts,
         })
     }
 }
 
-/// Begins a document: with version 1, or, if its readers must know a feature, with the one that has those, and its name.
-pub(crate) fn put_version(members: &mut Map<String, Value>, needs: Option<&str>) {
-    let version = needs.map_or(1, |_| FORMAT_VERSION);
+/// Begins a document: with version 1, or, if its readers must know features, with the one that has those, and their names.
+pub(crate) fn put_version(members: &mut Map<String, Value>, needs: &[&str]) {
+    let version = if needs.is_empty() { 1 } else { FORMAT_VERSION };
     members.insert("cairn".into(), json!(version));
-    if let Some(feature) = needs {
-        members.insert("needs".into(), json!([feature]));
+    if !needs.is_empty() {
+        members.insert("needs".into(), json!(needs));
     }
 }
 

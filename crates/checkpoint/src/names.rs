@@ -6,6 +6,7 @@
 //!         00000.safetensors    what writer 0 wrote
 //!         00000.part           writer 0's receipt: sizes, checksums
 //!         00000.delta          instead of it, if other files hold what did not change
+//!         00000.….packed       instead of one of these, compressed
 //!         00000.pin            the files of earlier steps that writer 0 may refer to
 //!         00000.blake3         of its blocks, for whoever saves next
 //!         00000.hashes         of a signed step: the SHA-256 of each block of writer 0's file
@@ -44,6 +45,13 @@ pub(crate) fn is_pin(key: &str) -> bool {
 /// Whether a key is that of a timeline: an account of a save, no part of what was saved.
 pub fn is_timeline(key: &str) -> bool {
     key.ends_with(TIMELINE) && !key.contains("/files/")
+}
+
+/// Whether a key is that of a data file, in any form.
+pub fn is_data_file(key: &str) -> bool {
+    let plain = key.strip_suffix(".packed").unwrap_or(key);
+    let is_asset = key.contains("/files/");
+    !is_asset && (plain.ends_with(".safetensors") || plain.ends_with(".delta"))
 }
 
 /// The folder of `step`: `step-00012000`.

@@ -28,6 +28,9 @@ pub struct Options {
     /// Whether saves refer to blocks that are as they were in the step before, instead of writing them again. Such steps are no
     /// plain safetensors files, and need the files of the steps they refer to, which [`retention`](crate::retention) keeps.
     pub delta: bool,
+    /// Whether data files are compressed, without loss. They are smaller, are no plain safetensors files, and take longer to write where the disk is faster
+    /// than the processor.
+    pub compress: bool,
     /// How fast the background may write.
     pub pace: Option<Arc<Pace>>,
     /// Only steps that this key signed are opened.
@@ -66,6 +69,7 @@ impl Default for Options {
             overlap: Overlap::Wait,
             read_twice: false,
             delta: false,
+            compress: false,
             pace: None,
             require_key: None,
             clock: MachineClock::shared(),

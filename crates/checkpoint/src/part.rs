@@ -5,11 +5,12 @@
 
 use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crcs_from_text, crcs_to_text, sha256_hex};
-use crate::delta::{BlockMap, DeltaEntry, FEATURE};
+use crate::delta::{self, BlockMap, DeltaEntry};
 use crate::error::StoreContext;
 use crate::layout::Layout;
 use crate::manifest::{check_version, put_version};
 use crate::names::{AttemptKeys, data_file};
+use crate::packed::{self, PackedEntry};
 use crate::seal::{seal, unseal};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,9 @@ pub(crate) struct FileEntry {
     /// Where its bytes lie, if it is not one file but blocks of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) delta: Option<DeltaEntry>,
+    /// What was stored instead of it, or of what is new of it, if that is packed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) packed: Option<PackedEntry>,
 }
 
 /// What a part says of the blocks of its data file.
@@ -90,6 +94,7 @@ impl FileEntry {
             block_bytes: BLOCK_BYTES as u64,
             crcs_sha256: sha256_hex(crcs_to_text(crcs).as_bytes()),
             delta: None,
+            packed: None,
         }
     }
 
@@ -99,10 +104,23 @@ impl FileEntry {
         content(self) == content(other) && self.crcs_sha256 == other.crcs_sha256
     }
 
-    /// The bytes that its writer wrote.
-    pub(crate) fn stored_bytes(&self) -> u64 {
+    /// The bytes of it that its writer wrote, before they were packed.
+    pub(crate) fn own_bytes(&self) -> u64 {
         let delta = self.delta.as_ref();
         delta.map_or(self.len_bytes, |delta| delta.stored_bytes)
+    }
+
+    /// The bytes that its writer wrote.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let packed = self.packed.as_ref();
+        packed.map_or_else(|| self.own_bytes(), |packed| packed.stored_bytes)
+    }
+
+    /// What whoever reads it must know.
+    pub(crate) fn needs(&self) -> Vec<&'static str> {
+        let delta = self.delta.as_ref().map(|_| delta::FEATURE);
+        let packed = self.packed.as_ref().map(|_| packed::FEATURE);
+        delta.into_iter().chain(packed).collect()
     }
 }
 
@@ -110,7 +128,8 @@ impl Part {
     /// The part's bytes.
     pub(crate) fn encode(&self, crcs: &[u32], map: Option<&BlockMap>) -> Vec<u8> {
         let mut members = Map::new();
-        put_version(&mut members, map.is_some().then_some(FEATURE));
+        let needs = self.file.as_ref().map(FileEntry::needs);
+        put_version(&mut members, &needs.unwrap_or_default());
         members.insert("kind".into(), json!("part"));
         members.insert("step".into(), json!(self.step));
         members.insert("attempt".into(), json!(self.attempt));

@@ -68,14 +68,6 @@ pub fn repair(
     progress: &dyn Fn(u64),
 ) -> Result<RepairReport, Error> {
     let copied = Checkpoint::open(copy.clone(), step)?;
-    if copied.manifest().delta.is_some() {
-        return Err(Error::State {
-            name: format!("step {step}"),
-            reason:
-                "refers to files of other steps, and only steps that stand alone can be repaired"
-                    .into(),
-        });
-    }
     let commit = compare_commits(store.as_ref(), &copied)?;
     let here = Checkpoint::with_manifest(store.clone(), copied.manifest().clone());
     let mut mending = Mending {
@@ -156,7 +148,7 @@ impl Mending<'_> {
         if !self.report.is_whole() {
             return Ok(());
         }
-        if !self.dry_run {
+        if !self.dry_run && self.here.manifest().is_plain() {
             let manifest = self.here.manifest();
             hf_index::publish(
                 self.here.store().as_ref(),

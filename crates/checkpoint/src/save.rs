@@ -13,6 +13,7 @@ use crate::keeper::{Draft, Keeping};
 use crate::layout::Layout;
 use crate::names::delta_file;
 use crate::pace::Pace;
+use crate::packed::packed_name;
 use crate::part::{AssetEntry, FileEntry, Part};
 use crate::pool::Pool;
 use crate::saving::{Progress, SaveReport};
@@ -142,6 +143,8 @@ pub(crate) struct Job {
     pub(crate) history: Arc<History>,
     /// What this save may refer to, if it may.
     pub(crate) bases: Option<Arc<Bases>>,
+    /// Whether what is written is compressed.
+    pub(crate) compress: bool,
     /// How long to wait for the others' parts; not at all if they do not come here.
     pub(crate) patience: Option<Patience>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -166,6 +169,7 @@ pub(crate) fn capture(job: &Job, state: &State, means: Means) -> Result<Option<F
             writer: job.world.rank(),
             layout_hash: job.plan.writer.hash,
         }),
+        compress: job.compress,
         ..Output::new(job.store.clone(), key, picture.image.len, pool, written)
     });
     Flow::begin(picture.clone(), &state.memory, writer, means).map(Some)
@@ -273,6 +277,10 @@ impl Job {
             }
             let (store, keys) = (self.store.as_ref(), self.attempt.keys());
             put_hashes(store, &keys, rank, &file.crcs_sha256, &blocks.hashes)?;
+        }
+        if let Some(packed) = &written.packed {
+            file.name = packed_name(&file.name);
+            file.packed = Some(packed.clone());
         }
         Ok(Some(file))
     }

@@ -18,6 +18,7 @@ pub fn sample_manifest(layout: &Layout, writers: usize) -> Vec<u8> {
         rewrite_of: None,
         len_bytes: layout.len_bytes(),
         delta: None,
+        packed: None,
         parts: (0..writers)
             .map(|writer| format!("{writer:0DIGEST_DIGITS$x}"))
             .collect(),

@@ -118,7 +118,7 @@ pub(crate) fn check_writer(
     for stored in checkpoint.stored_files(&file, &blocks) {
         if stored.exists() {
             let found = sizes.get(&stored.key).map_or(&[][..], Vec::as_slice);
-            stored.check(found)?;
+            stored.check_objects(found)?;
         }
     }
     Ok(Some(file))

@@ -1,18 +1,20 @@
 //! Writes a file image in the background, chunk by chunk, while it is still being filled.
 
+mod object;
+
 use crate::Error;
 use crate::capture::Gate;
 use crate::checksum::{BLOCK_BYTES, crc32c};
-use crate::delta::{
-    BlockHash, BlockPlace, Changes, Deltas, SavedBlocks, block_count, hash_block, stretches,
-};
+use crate::delta::{BlockHash, BlockPlace, Deltas, SavedBlocks, hash_block};
 use crate::error::StoreContext;
 use crate::pace::Pace;
+use crate::packed::{PackedEntry, Packer};
 use crate::pool::{CHUNK_BYTES, Pool};
 use crate::sync::{Mutex, MutexGuard, PoisonError, Receiver, Sender, channel, thread};
 use crate::timeline::{Lane, Recorder, SpanGuard};
 use cairn_device::Buffer;
-use cairn_store::{ObjectWriter, Store};
+use cairn_store::Store;
+use object::Object;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +44,8 @@ pub(crate) struct Output {
     pub(crate) pace: Option<Arc<Pace>>,
     /// How it may refer to earlier files instead of repeating them, and later ones to it.
     pub(crate) deltas: Option<Deltas>,
+    /// Whether its blocks are compressed.
+    pub(crate) compress: bool,
 }
 
 /// What is known of a file once it is durable.
@@ -51,13 +55,8 @@ pub(crate) struct Written {
     pub(crate) crcs: Vec<u32>,
     /// What later saves need to refer to it.
     pub(crate) blocks: Option<SavedBlocks>,
-}
-
-/// An object being written: the file, or what of it is new.
-struct Object {
-    key: String,
-    writer: Box<dyn ObjectWriter>,
-    changes: Option<Changes>,
+    /// What was stored instead, if it is packed.
+    pub(crate) packed: Option<PackedEntry>,
 }
 
 /// What is known of the blocks of one chunk. Hashes and places are there if they are wanted.
@@ -87,6 +86,7 @@ impl Output {
             gate: None,
             pace: None,
             deltas: None,
+            compress: false,
         }
     }
 }
@@ -191,7 +191,7 @@ pub(crate) fn chunk_len(index: usize, len: u64) -> Option<usize> {
 impl Output {
     /// Takes chunks until the last sender is gone, writes them, and makes the object durable.
     fn write(self, receiver: Receiver<Chunk>) -> Result<Written, Error> {
-        let object = match self.begin() {
+        let object = match Object::begin(&self) {
             Ok(object) => object,
             Err(error) => {
                 // Capture must not wait for buffers that nobody would give back.
@@ -206,7 +206,7 @@ impl Output {
             .recorder
             .as_ref()
             .map(|recorder| recorder.span(Lane::Sync));
-        let (changes, mut all) = (object.finish()?, Marks::default());
+        let ((changes, packed), mut all) = (object.finish(self.len)?, Marks::default());
         for chunk in marks.into_values() {
             all.crcs.extend(chunk.crcs);
             all.hashes.extend(chunk.hashes);
@@ -217,28 +217,10 @@ impl Output {
             delta: changes.map(|changes| changes.finish(all.places)),
         });
         let crcs = all.crcs;
-        Ok(Written { crcs, blocks })
-    }
-
-    /// Begins the file, or, if it can refer to an earlier one, what of it is new.
-    fn begin(&self) -> Result<Object, Error> {
-        let store = self.store.as_ref();
-        let base = self.deltas.as_ref().map(|deltas| deltas.base(store));
-        let changes = base.transpose()?.flatten().map(Changes::new);
-        let (key, writer) = match (&self.deltas, &changes) {
-            (Some(deltas), Some(_)) => {
-                let key = deltas.keys.delta(deltas.writer);
-                let most = block_count(self.len).saturating_mul(BLOCK_BYTES as u64);
-                let writer = store.create_up_to(&key, most);
-                (key, writer)
-            }
-            _ => (self.key.clone(), store.create(&self.key, self.len)),
-        };
-        let writer = writer.doing(|| format!("create `{key}`"))?;
-        Ok(Object {
-            key,
-            writer,
-            changes,
+        Ok(Written {
+            crcs,
+            blocks,
+            packed,
         })
     }
 
@@ -256,10 +238,11 @@ impl Output {
             for _ in 0..WRITE_THREADS {
                 scope.spawn(|| {
                     cairn_device::yield_to_others();
+                    let mut packer = self.compress.then(Packer::new);
                     while let Some(mut chunk) = next() {
                         let failed = lock(&failure).is_some();
                         if !failed {
-                            match self.write_chunk(object, &mut chunk) {
+                            match self.write_chunk(object, &mut chunk, &mut packer) {
                                 Ok(found) => drop(lock(&marks).insert(chunk.index, found)),
                                 Err(error) => drop(lock(&failure).get_or_insert(error)),
                             }
@@ -275,7 +258,12 @@ impl Output {
         }
     }
 
-    fn write_chunk(&self, object: &Object, chunk: &mut Chunk) -> Result<Marks, Error> {
+    fn write_chunk(
+        &self,
+        object: &Object,
+        chunk: &mut Chunk,
+        packer: &mut Option<Packer>,
+    ) -> Result<Marks, Error> {
         if self.gate.as_ref().is_some_and(|gate| gate.is_cancelled()) {
             return Err(Error::Cancelled);
         }
@@ -288,17 +276,29 @@ impl Output {
             places: Vec::new(),
         };
         drop(checksum);
-        let offset = chunk.index as u64 * CHUNK_BYTES as u64;
-        match &object.changes {
-            None => self.put(object, offset, &chunk.buffer[..chunk.len])?,
-            Some(changes) => {
-                let first = chunk.index * (CHUNK_BYTES / BLOCK_BYTES);
-                marks.places = changes.place(first, &marks.hashes);
-                chunk.pad();
-                for stretch in stretches(&marks.places) {
-                    let bytes =
-                        stretch.blocks.start * BLOCK_BYTES..stretch.blocks.end * BLOCK_BYTES;
-                    self.put(object, stretch.offset, &chunk.buffer[bytes])?;
+        if let Some(changes) = &object.changes {
+            let first = chunk.index * (CHUNK_BYTES / BLOCK_BYTES);
+            marks.places = changes.place(first, &marks.hashes);
+            chunk.pad();
+        }
+        let stretches = object.stretches(chunk, &marks.places);
+        match (packer, &object.packing) {
+            (Some(packer), Some(packing)) => {
+                let span = self.span(Lane::Pack, len);
+                for (offset, bytes) in stretches {
+                    let blocks = chunk.buffer[bytes].chunks(BLOCK_BYTES);
+                    let first = offset / BLOCK_BYTES as u64;
+                    (first..)
+                        .zip(blocks)
+                        .for_each(|(n, block)| packer.add(n, block));
+                }
+                drop(span);
+                let (offset, bytes) = packing.place(packer);
+                self.put(object, offset, bytes)?;
+            }
+            _ => {
+                for (offset, bytes) in stretches {
+                    self.put(object, offset, &chunk.buffer[bytes])?;
                 }
             }
         }
@@ -308,6 +308,9 @@ impl Output {
 
     fn put(&self, object: &Object, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let len = bytes.len() as u64;
+        if len == 0 {
+            return Ok(());
+        }
         if let Some(pace) = &self.pace {
             pace.wait_for(len);
         }
@@ -319,20 +322,6 @@ impl Output {
     fn span(&self, lane: Lane, len: u64) -> Option<SpanGuard<'_>> {
         let recorder = self.recorder.as_ref()?;
         Some(recorder.span(lane).bytes(len))
-    }
-}
-
-impl Object {
-    /// Makes the object durable. A delta without anything new has none.
-    fn finish(self) -> Result<Option<Changes>, Error> {
-        let stored = self.changes.as_ref().map(Changes::stored_bytes);
-        let finished = match stored {
-            None => self.writer.finish(),
-            Some(0) => Ok(()),
-            Some(len) => self.writer.finish_at(len),
-        };
-        finished.doing(|| format!("make `{}` durable", self.key))?;
-        Ok(self.changes)
     }
 }
 

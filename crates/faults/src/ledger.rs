@@ -2,6 +2,7 @@
 
 use crate::disk::ProcessId;
 use crate::fault::Kind;
+use cairn_checkpoint::is_data_file;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -91,9 +92,8 @@ impl Ledger {
     /// Whether an object of the step rotted, or one that it may refer to.
     pub(crate) fn is_rotted(&self, step: u64) -> bool {
         let folder = format!("{}/", cairn_checkpoint::step_folder(step));
-        let is_data = |path: &str| path.ends_with(".safetensors") || path.ends_with(".delta");
         let mut rotted = self.rotted.iter();
-        rotted.any(|path| path.starts_with(&folder) || (self.is_shared && is_data(path)))
+        rotted.any(|path| path.starts_with(&folder) || (self.is_shared && is_data_file(path)))
     }
 
     /// The newest step that somebody was promised, and that has not rotted or been removed since.

@@ -228,6 +228,8 @@ pub struct Checkpoints {
     pub ema: Option<f64>,
     /// Write only what changed since the step before, and refer to it for the rest.
     pub delta: bool,
+    /// Compress what is written, without loss.
+    pub compress: bool,
 }
 
 impl Checkpoints {

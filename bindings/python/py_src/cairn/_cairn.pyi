@@ -133,6 +133,7 @@ class Run:
         queue: int = 1,
         read_twice: bool = False,
         delta: bool = False,
+        compress: bool = False,
         bytes_per_second: int | None = None,
         require_key: str | None = None,
         storage_options: Mapping[str, str] | None = None,

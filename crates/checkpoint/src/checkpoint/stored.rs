@@ -3,10 +3,11 @@
 use super::Checkpoint;
 use crate::Error;
 use crate::checksum::BLOCK_BYTES;
-use crate::copies::{Checksums, NearestGood, mend};
+use crate::copies::{Checksums, NearestGood, is_absent, mend};
 use crate::delta::{Joined, Origins};
-use crate::error::{StoreContext, chain};
+use crate::error::chain;
 use crate::names::AttemptKeys;
+use crate::packed::{self, is_packed};
 use crate::part::{Blocks, FileEntry};
 use crate::source::SourceFile;
 use cairn_store::{ObjectReader, Tiered};
@@ -19,6 +20,8 @@ pub(crate) struct StoredFile {
     pub(crate) key: String,
     /// Its length, or, if it is a file that the step only refers to, the least it must have.
     pub(crate) len_bytes: u64,
+    /// The length of the object that it is packed in, if it is; of a file that the step only refers to, nothing is known of that.
+    packed_bytes: Option<u64>,
     /// The step that refers to it, if it is not the writer's own.
     by: Option<u64>,
 }
@@ -33,7 +36,8 @@ impl StoredFile {
     ) -> Vec<Self> {
         let own = Self {
             key: format!("{}/{}", keys.folder, file.name),
-            len_bytes: file.stored_bytes(),
+            len_bytes: file.own_bytes(),
+            packed_bytes: file.packed.as_ref().map(|packed| packed.stored_bytes),
             by: None,
         };
         let bases = file.delta.iter().flat_map(|delta| &delta.bases);
@@ -45,6 +49,7 @@ impl StoredFile {
             Self {
                 key: key.clone(),
                 len_bytes: before.saturating_add(1),
+                packed_bytes: None,
                 by: Some(step),
             }
         });
@@ -64,11 +69,29 @@ impl StoredFile {
         }
     }
 
-    /// Compares the lengths that its copies have with what they should be: one good copy is enough.
-    pub(crate) fn check(&self, found: &[u64]) -> Result<(), Error> {
-        match found.iter().any(|len| self.fits(*len)) {
+    /// Makes sure that an open file can be it.
+    pub(crate) fn check(&self, file: &dyn ObjectReader) -> Result<(), Error> {
+        match self.fits(file.len()) {
             true => Ok(()),
-            false => Err(self.misfit(found.first().copied())),
+            false => Err(self.misfit(Some(file.len()))),
+        }
+    }
+
+    /// Compares the lengths that copies of its object have with what they should be: one good copy is enough.
+    pub(crate) fn check_objects(&self, found: &[u64]) -> Result<(), Error> {
+        let fits = |len: &u64| match (is_packed(&self.key), self.packed_bytes) {
+            (false, _) => self.fits(*len),
+            (true, Some(stored)) => *len == stored,
+            // What it holds is seen when it is opened.
+            (true, None) => true,
+        };
+        match (found.iter().any(fits), self.packed_bytes, found.first()) {
+            (true, ..) => Ok(()),
+            (false, Some(stored), Some(len)) => {
+                let reason = format!("it has {len} bytes, {stored} were written");
+                Err(Error::damaged(&self.key, reason))
+            }
+            (false, ..) => Err(self.misfit(found.first().copied())),
         }
     }
 
@@ -102,7 +125,7 @@ impl Checkpoint {
         let files = self.stored_files(entry, &blocks);
         let mut readers = Vec::new();
         for (number, file) in files.iter().enumerate() {
-            let checksums = || Checksums::of(&blocks, number);
+            let checksums = || Checksums::of(entry, &blocks, number);
             let damaged = || match number {
                 0 => self.damage(writer),
                 // Who loads the step it belongs to has it mended.
@@ -144,10 +167,10 @@ impl Checkpoint {
             return Ok(Box::new(nearest));
         }
         let key = &file.key;
-        match self.store.reader(key) {
-            Ok(reader) => file.check(&[reader.len()]).map(|()| reader),
-            Err(cairn_store::Error::NotFound { .. }) if file.by.is_some() => Err(file.misfit(None)),
-            result => result.doing(|| format!("open `{key}`")),
+        match packed::open(self.store.as_ref(), key) {
+            Ok(reader) => file.check(reader.as_ref()).map(|()| reader),
+            Err(error) if is_absent(&error) && file.by.is_some() => Err(file.misfit(None)),
+            Err(error) => Err(error),
         }
     }
 
@@ -184,7 +207,7 @@ impl Checkpoint {
             return Ok(None);
         };
         let own = self.stored_files(&entry, &blocks).swap_remove(0);
-        let checksums = Checksums::of(&blocks, 0);
+        let checksums = Checksums::of(&entry, &blocks, 0);
         mend(&NearestGood::open(tiers, &own, checksums, Arc::default())?)?;
         Ok(Some(own.key))
     }

@@ -2,13 +2,14 @@
 
 use super::Checksums;
 use crate::Error;
-use crate::checksum::{BLOCK_BYTES, crc32c};
+use crate::checksum::BLOCK_BYTES;
 use crate::error::StoreContext;
 use crate::load::Workers;
 use crate::pace::Pace;
+use crate::packed::{self, is_packed};
 use crate::pool::CHUNK_BYTES;
 use crate::writer::{chunk_count, chunk_len};
-use cairn_store::{AlignedBuffer, ObjectReader, ObjectWriter};
+use cairn_store::{AlignedBuffer, ObjectReader, ObjectWriter, Store};
 use std::thread;
 
 /// Threads that read one file, with a chunk of memory each.
@@ -28,8 +29,43 @@ impl Copying<'_> {
         self.each(|_, _| Ok(()))
     }
 
-    /// Writes every block that is as it should be; one that is not stops it.
-    pub(crate) fn write(&self, to: &dyn ObjectWriter) -> Result<(), Error> {
+    /// Writes the file to `to` under the key `aside`, which is its own or one that it is renamed from. A block that is not as it should be
+    /// stops it.
+    ///
+    /// The object of a packed file is copied as it is from `holder`, after all that it holds was checked.
+    pub(crate) fn write(
+        &self,
+        holder: &dyn Store,
+        to: &dyn Store,
+        aside: &str,
+    ) -> Result<(), Error> {
+        if !is_packed(self.key) {
+            return self.write_bytes(to, aside);
+        }
+        let held = packed::open(holder, self.key)?;
+        let held = Copying {
+            from: held.as_ref(),
+            ..*self
+        };
+        held.check()?;
+        let object = holder.reader(self.key);
+        let object = object.doing(|| format!("open `{}`", self.key))?;
+        let bytes = Copying {
+            from: object.as_ref(),
+            crcs: &Checksums::unknown(),
+            ..*self
+        };
+        bytes.write_bytes(to, aside)
+    }
+
+    fn write_bytes(&self, to: &dyn Store, key: &str) -> Result<(), Error> {
+        let writer = to.create(key, self.from.len());
+        let writer = writer.doing(|| format!("create `{key}`"))?;
+        self.put_all(writer.as_ref())?;
+        writer.finish().doing(|| format!("make `{key}` durable"))
+    }
+
+    fn put_all(&self, to: &dyn ObjectWriter) -> Result<(), Error> {
         self.each(|offset, bytes| {
             if let Some(pace) = self.pace {
                 pace.wait_for(bytes.len() as u64);
@@ -67,8 +103,7 @@ impl Copying<'_> {
         read.doing(|| format!("read bytes {offset}.. of `{}`", self.key))?;
         let first = index * (CHUNK_BYTES / BLOCK_BYTES);
         for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
-            let crc = self.crcs.get(first + number);
-            if crc.is_some_and(|crc| crc != crc32c(block)) {
+            if !self.crcs.fit(first + number, block) {
                 let begin = (first + number) * BLOCK_BYTES;
                 let end = begin + block.len();
                 let reason = format!("bytes {begin}..{end} are not those that were written");

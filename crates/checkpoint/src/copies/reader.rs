@@ -3,8 +3,8 @@
 use super::Checksums;
 use crate::Error;
 use crate::checkpoint::StoredFile;
-use crate::checksum::{BLOCK_BYTES, crc32c};
-use crate::error::StoreContext;
+use crate::checksum::BLOCK_BYTES;
+use crate::packed;
 use cairn_store::{AlignedBuffer, Error as StoreError, ObjectReader, Tiered};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ impl NearestGood {
         damaged: Arc<AtomicBool>,
     ) -> Result<Self, Error> {
         let key = &stored.key;
-        let near = tiers.fast().reader(key);
+        let near = packed::open(tiers.fast().as_ref(), key);
         let mut file = Self {
             tiers: tiers.clone(),
             key: key.clone(),
@@ -51,25 +51,21 @@ impl NearestGood {
                 return Ok(file);
             }
             Ok(near) => stored.misfit(Some(near.len())),
-            Err(source) => {
-                let action = format!("open `{key}`");
-                Error::Store { action, source }
-            }
+            Err(error) => error,
         };
         let is_absent = super::is_absent(&fault);
         if !is_absent {
             file.note(&fault.to_string());
         }
-        let far = tiers.durable().reader(key);
-        match far {
+        match packed::open(tiers.durable().as_ref(), key) {
             Ok(far) if stored.fits(far.len()) => {
                 file.len = far.len();
                 file.far = Mutex::new(Some(far.into()));
                 Ok(file)
             }
             Ok(far) if is_absent => Err(stored.misfit(Some(far.len()))),
-            Err(StoreError::NotFound { .. }) if is_absent => Err(stored.misfit(None)),
-            Err(far) if is_absent => Err(far).doing(|| format!("open `{key}`")),
+            Err(far) if is_absent && super::is_absent(&far) => Err(stored.misfit(None)),
+            Err(far) if is_absent => Err(far),
             _ => Err(fault),
         }
     }
@@ -80,11 +76,13 @@ impl NearestGood {
         if let Some(open) = far.as_ref() {
             return Ok(open.clone());
         }
-        let open: Arc<dyn ObjectReader> = self.tiers.durable().reader(&self.key)?.into();
-        if open.len() != self.len {
-            return Err(self.too_short(0, self.len, open.len()));
-        }
-        *far = Some(open.clone());
+        let open = match packed::open(self.tiers.durable().as_ref(), &self.key) {
+            Ok(open) if open.len() == self.len => Arc::from(open),
+            Ok(open) => return Err(self.too_short(0, self.len, open.len())),
+            Err(Error::Store { source, .. }) => return Err(source),
+            Err(_) => return Err(self.too_short(0, self.len, 0)),
+        };
+        *far = Some(Arc::clone(&open));
         Ok(open)
     }
 
@@ -119,8 +117,7 @@ impl NearestGood {
         let first = usize::try_from(offset / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
         let mut bad: Vec<Range<usize>> = Vec::new();
         for (index, block) in buffer.chunks(BLOCK_BYTES).enumerate() {
-            let crc = self.crcs.get(first.saturating_add(index));
-            if crc.is_none_or(|crc| crc == crc32c(block)) {
+            if self.crcs.fit(first.saturating_add(index), block) {
                 continue;
             }
             let begin = index * BLOCK_BYTES;

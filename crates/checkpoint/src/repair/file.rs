@@ -2,27 +2,29 @@
 
 use super::{Mending, damage_of};
 use crate::Error;
-use crate::checksum::{BLOCK_BYTES, crc32c};
+use crate::checkpoint::StoredFile;
+use crate::checksum::BLOCK_BYTES;
+use crate::copies::{Checksums, Copying};
 use crate::error::{StoreContext, list};
+use crate::packed::{self, is_packed};
 use crate::pool::CHUNK_BYTES;
-use crate::source::SourceFile;
 use crate::verify::stretch_buffer;
-use cairn_store::{AlignedBuffer, ObjectWriter, PutMode};
+use cairn_store::{AlignedBuffer, ObjectReader, ObjectWriter, PutMode, Store};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The ending of a file that is being put together.
 const UNFINISHED: &str = ".repair";
 
 impl Mending<'_> {
+    /// Mends the files that hold the data of a writer: its own, and those that it refers to.
     pub(super) fn data(&mut self, writer: usize) -> Result<(), Error> {
-        let key = self.here.keys().data(writer);
         // Either will do: they have one digest.
         let part = self.copied.read_part(writer);
         let part = part.or_else(|_| self.here.read_part(writer));
         let (part, blocks) = match part {
             Ok(part) => part,
             Err(error) if error.is_damage() => {
+                let key = self.here.keys().data(writer);
                 self.lost(key, "the part that describes it is lost".into());
                 return Ok(());
             }
@@ -31,11 +33,24 @@ impl Mending<'_> {
         let Some(entry) = part.part.file else {
             return Ok(());
         };
+        let files = self.here.stored_files(&entry, &blocks);
+        for (number, file) in files.iter().enumerate().filter(|(_, file)| file.exists()) {
+            self.file(file, Checksums::of(&entry, &blocks, number))?;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, file: &StoredFile, crcs: Checksums) -> Result<(), Error> {
+        let key = file.key.clone();
+        let here = open(self.here.store().as_ref(), file)?;
+        let copy = open(self.copied.store().as_ref(), file)?;
+        let found = here.as_ref().or(copy.as_ref());
         let sides = Sides {
-            len: entry.len_bytes,
-            crcs: blocks.crcs,
-            here: self.open(writer, entry.len_bytes, true)?,
-            copy: self.open(writer, entry.len_bytes, false)?,
+            len: found.map_or(file.len_bytes, |reader| reader.len()),
+            crcs,
+            key: key.clone(),
+            here,
+            copy,
         };
         let damaged = sides.look(self.progress)?;
         let Some(problem) = sides.problem(&damaged) else {
@@ -47,7 +62,10 @@ impl Mending<'_> {
             return Ok(());
         }
         if !self.dry_run {
-            self.put_together(&key, &sides)?;
+            match is_packed(&key) {
+                true => self.take_over(&key, &sides)?,
+                false => self.put_together(&key, &sides)?,
+            }
         }
         let ranges = damaged.iter().map(|block| sides.range(block.index));
         let bytes = ranges.map(|range| range.end - range.start).sum();
@@ -55,26 +73,23 @@ impl Mending<'_> {
         Ok(())
     }
 
-    /// A side's file, if it is there and has its length.
-    fn open(&self, writer: usize, len: u64, here: bool) -> Result<Option<Arc<SourceFile>>, Error> {
-        let side = if here { &self.here } else { &self.copied };
-        let key = side.keys().data(writer);
-        let reader = side.store().reader(&key).doing(|| format!("open `{key}`"));
-        if let Err(error) = &reader
-            && error.is_damage()
-        {
-            return Ok(None);
-        }
-        let reader = reader?;
-        Ok((reader.len() == len).then(|| {
-            Arc::new(SourceFile {
-                key,
-                reader,
-                data_start: 0,
-                crcs: None,
-                origins: None,
-            })
-        }))
+    /// Puts the copy of a packed file in its place: blocks of two of them cannot be put together.
+    fn take_over(&self, key: &str, sides: &Sides) -> Result<(), Error> {
+        let (from, store) = (self.copied.store(), self.here.store());
+        let Some(copy) = &sides.copy else {
+            return Err(Error::damaged(key, "the copy changed while it was read"));
+        };
+        let aside = format!("{key}{UNFINISHED}");
+        store.delete(&aside).doing(|| format!("delete `{aside}`"))?;
+        let copying = Copying {
+            key,
+            from: copy.as_ref(),
+            crcs: &sides.crcs,
+            pace: None,
+        };
+        copying.write(from.as_ref(), store.as_ref(), &aside)?;
+        let renamed = store.rename(&aside, key, PutMode::Replace);
+        renamed.doing(|| format!("put `{key}` in its place"))
     }
 
     /// Writes the file anew, each block from the side where it is whole, and puts it in its place.
@@ -92,12 +107,21 @@ impl Mending<'_> {
     }
 }
 
+/// A side's file, if it is there and can be what it should be.
+fn open(store: &dyn Store, file: &StoredFile) -> Result<Option<Box<dyn ObjectReader>>, Error> {
+    match packed::open(store, &file.key) {
+        Err(error) if error.is_damage() => Ok(None),
+        opened => Ok(Some(opened?).filter(|reader| file.fits(reader.len()))),
+    }
+}
+
 /// The two copies of a file, and what its blocks must be.
 struct Sides {
+    key: String,
     len: u64,
-    crcs: Vec<u32>,
-    here: Option<Arc<SourceFile>>,
-    copy: Option<Arc<SourceFile>>,
+    crcs: Checksums,
+    here: Option<Box<dyn ObjectReader>>,
+    copy: Option<Box<dyn ObjectReader>>,
 }
 
 /// A block that is not whole here.
@@ -120,7 +144,7 @@ impl Sides {
             progress(bytes.len() as u64);
             for (index, block) in bytes.chunks_mut(BLOCK_BYTES).enumerate() {
                 let index = first + index;
-                if self.here.is_none() || crc32c(block) != self.crcs[index] {
+                if self.here.is_none() || !self.crcs.fit(index, block) {
                     let is_lost = !self.copy_block(index, block)?;
                     damaged.push(Damaged { index, is_lost });
                 }
@@ -135,13 +159,10 @@ impl Sides {
         self.each_chunk(|first, bytes| {
             for (index, block) in bytes.chunks_mut(BLOCK_BYTES).enumerate() {
                 let index = first + index;
-                let whole = self.here.is_some() && crc32c(block) == self.crcs[index];
+                let whole = self.here.is_some() && self.crcs.fit(index, block);
                 if !whole && !self.copy_block(index, block)? {
-                    let key = self
-                        .copy
-                        .as_ref()
-                        .map_or("the copy", |file| file.key.as_str());
-                    return Err(Error::damaged(key, "it changed while it was read"));
+                    let reason = "the copy of it changed while it was read";
+                    return Err(Error::damaged(&self.key, reason));
                 }
             }
             let offset = first as u64 * BLOCK_BYTES as u64;
@@ -163,8 +184,8 @@ impl Sides {
             let unreadable = match &self.here {
                 None => None,
                 Some(file) => {
-                    let read = file.reader.read_at(offset, bytes);
-                    damage_of(read.doing(|| format!("read `{}`", file.key)))?
+                    let read = file.read_at(offset, bytes);
+                    damage_of(read.doing(|| format!("read `{}`", self.key)))?
                 }
             };
             if self.here.is_none() || unreadable.is_some() {
@@ -181,9 +202,9 @@ impl Sides {
         let Some(file) = &self.copy else {
             return Ok(false);
         };
-        let read = file.reader.read_at(self.range(index).start, block);
-        let unreadable = damage_of(read.doing(|| format!("read `{}`", file.key)))?;
-        Ok(unreadable.is_none() && crc32c(block) == self.crcs[index])
+        let read = file.read_at(self.range(index).start, block);
+        let unreadable = damage_of(read.doing(|| format!("read `{}`", self.key)))?;
+        Ok(unreadable.is_none() && self.crcs.fit(index, block))
     }
 
     /// What is wrong here, in words.

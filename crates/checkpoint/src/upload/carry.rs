@@ -5,10 +5,11 @@ use crate::Error;
 use crate::checkpoint::StoredFile;
 use crate::checksum::sha256_hex;
 use crate::commit::{Attempt, IfCommitted};
-use crate::copies::{Checksums, Copying, read_manifest};
+use crate::copies::{Checksums, Copying, is_absent, read_manifest};
 use crate::delta::{References, pin};
 use crate::error::StoreContext;
 use crate::names::AttemptKeys;
+use crate::packed;
 use crate::part::{Part, parse_whole};
 use cairn_store::{Error as StoreError, PutMode, Store};
 
@@ -96,7 +97,7 @@ fn upload_writer(route: &Route, keys: &AttemptKeys, writer: usize) -> Result<(),
             hold_bases(durable.as_ref(), keys, &read.part, &delta.bases)?;
         }
         if own.exists() {
-            upload_file(route, &own, &Checksums::of(&blocks, 0))?;
+            upload_file(route, &own, &Checksums::of(file, &blocks, 0))?;
         }
     }
     upload_timeline(route, &keys.timeline(writer));
@@ -168,36 +169,34 @@ fn upload_file(route: &Route, file: &StoredFile, crcs: &Checksums) -> Result<(),
 /// Copies a data file, every block checked on the way, so that damage does not spread.
 fn copy_file(route: &Route, file: &StoredFile, crcs: &Checksums) -> Result<(), Error> {
     let key = &file.key;
-    let from = route.tiers.fast().reader(key);
-    let from = from.doing(|| format!("open `{key}`"))?;
-    file.check(&[from.len()])?;
-    let to = route.tiers.durable().create(key, file.len_bytes);
-    let to = to.doing(|| format!("upload `{key}`"))?;
+    let (fast, durable) = (route.tiers.fast().as_ref(), route.tiers.durable());
+    let from = packed::open(fast, key)?;
+    file.check(from.as_ref())?;
     let copying = Copying {
         key,
         from: from.as_ref(),
         crcs,
         pace: route.pace.as_deref(),
     };
-    copying.write(to.as_ref())?;
-    to.finish().doing(|| format!("upload `{key}`"))
+    copying.write(fast, durable.as_ref(), key)
 }
 
 /// Whether the durable tier has a data file. One without a part is not trusted: it is read, and deleted if it is not whole.
 fn is_there(route: &Route, file: &StoredFile, crcs: &Checksums) -> Result<bool, Error> {
     let (key, durable) = (&file.key, route.tiers.durable());
-    let from = match durable.reader(key) {
-        Err(StoreError::NotFound { .. }) => return Ok(false),
-        found => found.doing(|| format!("open `{key}`"))?,
-    };
-    let copying = Copying {
-        key,
-        from: from.as_ref(),
-        crcs,
-        pace: None,
-    };
-    match file.check(&[from.len()]).and_then(|()| copying.check()) {
+    let checked = packed::open(durable.as_ref(), key).and_then(|from| {
+        file.check(from.as_ref())?;
+        let copying = Copying {
+            key,
+            from: from.as_ref(),
+            crcs,
+            pace: None,
+        };
+        copying.check()
+    });
+    match checked {
         Ok(()) => Ok(true),
+        Err(error) if is_absent(&error) => Ok(false),
         Err(error) if error.is_damage() => {
             durable.delete(key).doing(|| format!("delete `{key}`"))?;
             Ok(false)

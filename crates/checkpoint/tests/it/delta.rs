@@ -68,7 +68,11 @@ pub(crate) fn train(model: &Model, step: u64, names: &[&str]) -> Model {
 }
 
 /// A launch: one checkpointer for each rank.
-fn launch(store: &Arc<dyn Store>, model: &Model, options: &Options) -> Vec<Checkpointer> {
+pub(crate) fn launch(
+    store: &Arc<dyn Store>,
+    model: &Model,
+    options: &Options,
+) -> Vec<Checkpointer> {
     let worlds = World::threads(model.world());
     let ranks = worlds.iter();
     ranks
@@ -76,7 +80,7 @@ fn launch(store: &Arc<dyn Store>, model: &Model, options: &Options) -> Vec<Check
         .collect()
 }
 
-fn save(ranks: &[Checkpointer], model: &Model, step: u64) -> Vec<SaveReport> {
+pub(crate) fn save(ranks: &[Checkpointer], model: &Model, step: u64) -> Vec<SaveReport> {
     save_with(ranks, model, step, &SaveOptions::default())
 }
 
@@ -91,7 +95,7 @@ fn save_with(
     results.map(Result::unwrap).collect()
 }
 
-fn written(reports: &[SaveReport]) -> u64 {
+pub(crate) fn written(reports: &[SaveReport]) -> u64 {
     reports.iter().map(|report| report.len_bytes).sum()
 }
 

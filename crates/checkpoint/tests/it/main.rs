@@ -16,6 +16,7 @@ mod fence;
 mod give_up;
 mod hostile;
 mod mutation;
+mod packed;
 mod race;
 mod references;
 mod repair;

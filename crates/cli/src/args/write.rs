@@ -52,8 +52,8 @@ pub(crate) struct Reshard {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A step that was saved as a delta refers to files of earlier steps. Afterwards it stands alone, its files are plain safetensors
-files, and the earlier steps can be deleted.
+A step that was saved as a delta refers to files of earlier steps, and one may be compressed. Afterwards it stands alone, its files
+are plain safetensors files, and the earlier steps can be deleted.
 
 Examples:
   cairn compact runs/7b:12000

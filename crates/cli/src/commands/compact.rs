@@ -1,11 +1,11 @@
-//! `cairn compact`: a step that refers to files of others, written anew so that it stands alone.
+//! `cairn compact`: a step that refers to files of others, or is compressed, written anew as plain files.
 
 use crate::args::Compact;
 use crate::error::{Error, Exit};
 use crate::open::{Opened, open};
 use crate::printer::Printer;
 use crate::units::{plural, size};
-use cairn::checkpoint::{DeltaSummary, World, compact};
+use cairn::checkpoint::{DeltaSummary, PackedSummary, World, compact};
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,6 +17,9 @@ struct Report {
     dry_run: bool,
     /// What it has of its own and what it refers to; nothing is written if it stands alone already.
     delta: Option<DeltaSummary>,
+    /// What it was compressed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packed: Option<PackedSummary>,
     len_bytes: u64,
 }
 
@@ -34,9 +37,10 @@ pub(crate) fn run(args: &Compact, printer: &Printer) -> Result<Exit, Error> {
         step: manifest.step,
         dry_run: args.dry_run,
         delta: manifest.delta.clone(),
+        packed: manifest.packed,
         len_bytes: manifest.len_bytes,
     };
-    if report.delta.is_some() && !args.dry_run {
+    if !manifest.is_plain() && !args.dry_run {
         let written = Arc::new(AtomicU64::new(0));
         let bar = printer.progress("compact", report.len_bytes, written.clone());
         compact(&run, report.step, &World::single(), &written)?;
@@ -49,14 +53,23 @@ pub(crate) fn run(args: &Compact, printer: &Printer) -> Result<Exit, Error> {
 impl Report {
     fn text(&self) -> String {
         let (step, all) = (self.step, size(self.len_bytes));
-        let Some(delta) = &self.delta else {
-            return format!("step {step} refers to no other step\n");
+        let bases = self.delta.iter().flat_map(|delta| delta.bases.values());
+        let files = plural(bases.map(|files| files.len()).sum(), "file");
+        let (before, after) = match (&self.delta, self.packed) {
+            (None, None) => return format!("step {step} refers to no other step\n"),
+            (None, Some(packed)) => {
+                let stored = size(packed.stored_bytes);
+                let after = format!("{stored} compressed before");
+                (format!("is compressed to {stored}"), after)
+            }
+            (Some(_), _) => {
+                let after = format!("{files} no longer needed");
+                (format!("refers to {files}"), after)
+            }
         };
-        let files = delta.bases.values().map(|files| files.len()).sum();
-        let files = plural(files, "file");
         match self.dry_run {
-            true => format!("step {step} refers to {files}; would write {all} in full\n"),
-            false => format!("step {step} stands alone: {all} written, {files} no longer needed\n"),
+            true => format!("step {step} {before}; would write {all} in full\n"),
+            false => format!("step {step} stands alone: {all} written, {after}\n"),
         }
     }
 }

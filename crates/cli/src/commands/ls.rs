@@ -34,12 +34,40 @@ struct Step {
     /// What the step has of its own and what it refers to, if it refers to others.
     #[serde(skip_serializing_if = "Option::is_none")]
     delta: Option<Delta>,
+    /// What its data files are compressed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packed: Option<Packed>,
     writers: Option<usize>,
     tags: Vec<String>,
     /// Which tiers have it, of a run that has tiers.
     #[serde(skip_serializing_if = "Option::is_none")]
     tiers: Option<Vec<&'static str>>,
     note: Option<String>,
+}
+
+/// What the data files of a step are compressed to.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Packed {
+    /// Their bytes before.
+    own_bytes: u64,
+    stored_bytes: u64,
+}
+
+impl Packed {
+    fn of(manifest: &Manifest) -> Option<Self> {
+        let own = manifest.delta.as_ref().map(|delta| delta.stored_bytes);
+        manifest.packed.map(|packed| Self {
+            own_bytes: own.unwrap_or(manifest.len_bytes),
+            stored_bytes: packed.stored_bytes,
+        })
+    }
+
+    /// `67 %`
+    fn text(self) -> String {
+        let hundred = u128::from(self.stored_bytes) * 100;
+        let percent = hundred.div_ceil(u128::from(self.own_bytes.max(1)));
+        format!("{percent} %")
+    }
 }
 
 /// What of a step lies in its own files.
@@ -93,6 +121,7 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
         state: "complete",
         len_bytes: data.map(|meta| meta.len).sum(),
         delta: None,
+        packed: None,
         writers: None,
         tags: Vec::new(),
         tiers: run.tiers().map(|tiers| holders(tiers, step)).transpose()?,
@@ -102,6 +131,7 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
         StepState::Whole(checkpoint, _) => {
             found.writers = Some(checkpoint.manifest().writers());
             found.delta = delta(checkpoint.manifest());
+            found.packed = Packed::of(checkpoint.manifest());
             found.tags = checkpoint.tags()?;
         }
         StepState::Damaged(checkpoint, report) => {
@@ -189,6 +219,10 @@ impl Report {
         if deltas {
             columns.insert(4, "DELTA");
         }
+        let packed = self.steps.iter().any(|step| step.packed.is_some());
+        if packed {
+            columns.insert(4, "PACKED");
+        }
         if self.has_tiers() {
             columns.insert(columns.len() - LAST, "TIERS");
         }
@@ -197,6 +231,10 @@ impl Report {
             let mut row = self.row(step);
             if deltas {
                 let text = step.delta.as_ref().map(Delta::text);
+                row.insert(4, text.unwrap_or_default().into());
+            }
+            if packed {
+                let text = step.packed.map(Packed::text);
                 row.insert(4, text.unwrap_or_default().into());
             }
             table.row(row);

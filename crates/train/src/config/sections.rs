@@ -115,6 +115,7 @@ fn checkpoints(root: &Reader<'_>) -> Checkpoints {
         max_failed: table.optional("max_failed"),
         ema: table.within("ema", 0.0..1.0, "at least 0 and less than 1"),
         delta: table.optional("delta").unwrap_or_default(),
+        compress: table.optional("compress").unwrap_or_default(),
     };
     table.finish();
     checkpoints

@@ -56,6 +56,7 @@ impl Keeper {
         let world = world.expect("a rank is less than the size of its group");
         let mut options = home.options;
         options.delta |= settings.checkpoints.delta;
+        options.compress |= settings.checkpoints.compress;
         Ok(Self {
             checkpointer: Checkpointer::with_options(home.store, world.clone(), options),
             world,

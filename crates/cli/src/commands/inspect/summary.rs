@@ -8,7 +8,7 @@ use crate::open::Opened;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{age, count, plural, size};
 use cairn::checkpoint::tags::tags_of;
-use cairn::checkpoint::{COMMIT, DeltaSummary, Manifest, step_folder};
+use cairn::checkpoint::{COMMIT, DeltaSummary, Manifest, PackedSummary, is_data_file, step_folder};
 use cairn::formats::Model;
 use cairn::store::Store;
 use cairn::store::redact;
@@ -37,6 +37,9 @@ pub(super) struct Summary {
     /// What the step has of its own and what it refers to, if it refers to others.
     #[serde(skip_serializing_if = "Option::is_none")]
     delta: Option<DeltaSummary>,
+    /// How many bytes its data files are stored in, if they are compressed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packed: Option<PackedSummary>,
     tensors: usize,
     elements: u64,
     tensor_bytes: u64,
@@ -105,11 +108,10 @@ impl Summary {
             program: Some(manifest.program.clone()),
             attempt: Some(manifest.attempt.clone()),
             writers: Some(manifest.writers()),
-            files: files
-                .filter(|meta| meta.key.ends_with(".safetensors") || meta.key.ends_with(".delta"))
-                .count(),
+            files: files.filter(|meta| is_data_file(&meta.key)).count(),
             len_bytes: manifest.len_bytes,
             delta: manifest.delta.clone(),
+            packed: manifest.packed,
             tags: tags_of(run, manifest)?,
             values: manifest.values.clone(),
             assets: assets.collect(),
@@ -132,8 +134,7 @@ impl Summary {
     pub(super) fn text(&self, paint: Paint) -> String {
         let mut facts = Table::facts();
         let format = match self.format {
-            "cairn" if self.delta.is_some() => "Cairn checkpoint, version 2, a delta".to_string(),
-            "cairn" => "Cairn checkpoint, version 1".to_string(),
+            "cairn" => self.version(),
             "hf" => "Hugging Face model".to_string(),
             "dcp" => "torch distributed checkpoint".to_string(),
             "megatron" => "Megatron checkpoint".to_string(),
@@ -148,6 +149,8 @@ impl Summary {
             let (own, bases) = (size(delta.stored_bytes), plural(bases, "file"));
             format!("{own} of its own, the rest in {bases} of other attempts")
         }));
+        let packed = self.packed.map(|packed| size(packed.stored_bytes));
+        files.extend(packed.map(|stored| format!("stored in {stored}")));
         facts.fact("files", files.join(", "));
         facts.fact(
             "tensors",
@@ -164,6 +167,17 @@ impl Summary {
         self.extras(&mut facts);
         let table = table(&self.patterns, self.meshes.len() > 1, paint);
         format!("{}\n{table}", facts.render(paint))
+    }
+
+    /// The version of the format that a checkpoint needs, and why.
+    fn version(&self) -> String {
+        let why = match (&self.delta, &self.packed) {
+            (None, None) => return "Cairn checkpoint, version 1".into(),
+            (Some(_), None) => "a delta",
+            (None, Some(_)) => "compressed",
+            (Some(_), Some(_)) => "a compressed delta",
+        };
+        format!("Cairn checkpoint, version 2, {why}")
     }
 
     fn history(&self, facts: &mut Table) {
