@@ -262,6 +262,7 @@ impl Checkpointer {
     ) -> Result<(Saving, JoinHandle<()>), Error> {
         let report = |error: &Error| self.report_failure(&attempt, error);
         let begun = Instant::now();
+        state.check_values().inspect_err(report)?;
         let plan = self.plan(inner, state).inspect_err(report)?;
         let planning = begun.elapsed();
         let recorder = Recorder::since(started);

@@ -71,9 +71,9 @@ pub(crate) fn crcs_from_text(text: &str) -> Option<Vec<u32>> {
         .chunks(8)
         .map(|chunk| {
             chunk.iter().try_fold(0_u32, |value, digit| {
-                char::from(*digit)
-                    .to_digit(16)
-                    .map(|nibble| (value << 4) | nibble)
+                let nibble = char::from(*digit).to_digit(16);
+                let nibble = nibble.filter(|_| !digit.is_ascii_uppercase());
+                nibble.map(|nibble| (value << 4) | nibble)
             })
         })
         .collect()
@@ -97,6 +97,7 @@ mod tests {
         assert_eq!(crcs_from_text(&crcs_to_text(&crcs)), Some(crcs.to_vec()));
         assert_eq!(crcs_from_text("0000000"), None);
         assert_eq!(crcs_from_text("0000000g"), None);
+        assert_eq!(crcs_from_text("0000000A"), None);
         assert_eq!(crcs_from_text(""), Some(vec![]));
     }
 }

@@ -16,6 +16,9 @@ pub use outline::Outline;
 /// The longest name of a tensor or value, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
 
+/// The most levels of a plain value: readers of JSON stop at 128, and some of them are the document's.
+const MAX_LEVELS: usize = 100;
+
 /// The name of the value that holds a step's metrics, by name.
 pub const METRICS: &str = "$metrics";
 
@@ -184,6 +187,32 @@ pub(crate) fn place(local: &Strided, local_shape: &[usize], strides: Option<&[us
         offset,
         shape: local.shape.clone(),
         strides: strides.to_vec(),
+    }
+}
+
+impl State<'_> {
+    /// Refuses values that no reader would take.
+    pub(crate) fn check_values(&self) -> Result<(), Error> {
+        let values = self.values.iter().chain(&self.rank_values);
+        for (name, value) in values {
+            if is_deeper(value, MAX_LEVELS) {
+                let reason = format!("is nested more than {MAX_LEVELS} levels deep");
+                return Err(wrong(name, &reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether there are more than so many levels in a value.
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    let Some(below) = levels.checked_sub(1) else {
+        return true;
+    };
+    match value {
+        Value::Array(items) => items.iter().any(|item| is_deeper(item, below)),
+        Value::Object(members) => members.values().any(|item| is_deeper(item, below)),
+        _ => false,
     }
 }
 

@@ -21,7 +21,7 @@ mod objects;
 mod write;
 
 use crate::Error;
-use crate::pickle::{MAX_DEPTH, Node, Policy, Value as Pickled};
+use crate::pickle::{Node, Policy, Value as Pickled};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cairn_store::ObjectReader;
@@ -30,6 +30,9 @@ use std::ops::Range;
 
 pub(crate) use write::numpy_dtype;
 pub use write::to_pickle;
+
+/// The deepest nesting of a plain value. A level takes two of JSON, whose readers stop at 128, and two of a pickle.
+const MAX_LEVELS: usize = 50;
 
 /// The most values one value may contain, written out.
 pub const MAX_PLAIN_VALUES: usize = 1 << 22;
@@ -73,7 +76,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn value(&mut self, node: Node, depth: usize) -> Result<Value, Error> {
         self.values += 1;
-        if depth > MAX_DEPTH || self.values > MAX_PLAIN_VALUES {
+        if depth > MAX_LEVELS || self.values > MAX_PLAIN_VALUES {
             return Err(self.too_large());
         }
         Ok(match node.value() {
@@ -158,7 +161,7 @@ impl Writer<'_> {
         Error::Unsupported {
             file: self.file.to_string(),
             reason: format!(
-                "a plain value in it has more than {MAX_PLAIN_VALUES} parts, {MAX_PLAIN_BYTES} bytes or {MAX_DEPTH} levels"
+                "a plain value in it has more than {MAX_PLAIN_VALUES} parts, {MAX_PLAIN_BYTES} bytes or {MAX_LEVELS} levels"
             ),
             hint: "save large arrays as tensors",
         }
@@ -184,6 +187,22 @@ mod tests {
     fn read(bytes: &[u8]) -> Result<Value, Error> {
         let pickle = parse("v", bytes, &policy())?;
         from_pickle("v", &Bytes(bytes), pickle.root())
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_to_be_written_is_refused() {
+        for (levels, is_read) in [(MAX_LEVELS, true), (MAX_LEVELS + 1, false), (128, false)] {
+            // An empty tuple in a tuple, and so on.
+            let pickled = [b"\x80\x02)".as_slice(), &vec![0x85; levels], b"."].concat();
+            let value = read(&pickled);
+            assert_eq!(value.is_ok(), is_read, "{levels}");
+            let Ok(value) = value else { continue };
+            let text = value.to_string();
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+            let mut writer = crate::pickle::Writer::new();
+            to_pickle(&value, &mut writer).unwrap();
+            assert_eq!(read(&writer.finish()).unwrap(), value);
+        }
     }
 
     #[test]

@@ -56,6 +56,28 @@ fn names_of_any_kind_are_kept() {
 }
 
 #[test]
+fn values_that_no_reader_would_take_are_refused() {
+    let nested = |levels| (1..levels).fold(json!(7), |value, _| json!([value]));
+    for (levels, is_saved) in [(100, true), (101, false)] {
+        let store = memory();
+        let run = single(&store);
+        let mut state = State::new(0);
+        state.value("config", nested(levels));
+        let saved = run.save(1, &state, &SaveOptions::default());
+        let saved = saved.map_err(|error| error.to_string());
+        assert_eq!(saved.is_ok(), is_saved, "{levels}: {saved:?}");
+        match saved {
+            Ok(saving) => {
+                saving.wait().unwrap();
+                let checkpoint = run.latest().unwrap().checkpoint;
+                assert_eq!(checkpoint.values()["config"], nested(levels));
+            }
+            Err(error) => assert!(error.contains("config"), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn names_no_file_can_hold_are_refused() {
     let spec = spec("single", "f32[1]");
     let bytes = [0; 4];
