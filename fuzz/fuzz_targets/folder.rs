@@ -2,13 +2,11 @@
 
 #![no_main]
 
-use cairn_formats::{Chunks, open};
+use cairn_formats::open;
+use cairn_fuzz::read_all;
 use cairn_store::{Memory, PutMode, Store};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
-
-/// Tensors beyond this are opened, but not read.
-const MAX_READ_BYTES: u64 = 1 << 20;
 
 /// What tools call their files.
 const NAMES: [&str; 16] = [
@@ -39,15 +37,5 @@ fuzz_target!(|files: Vec<(u8, &[u8])>| {
     let Ok(model) = open(store.as_ref()) else {
         return;
     };
-    let chunks = Chunks::default();
-    for at in model.tensors.values().flat_map(|tensor| &tensor.pieces) {
-        let file = &model.files[at.file];
-        let Ok(reader) = chunks.open(&store, file, at.file) else {
-            continue;
-        };
-        if file.len_bytes <= MAX_READ_BYTES {
-            let mut bytes = vec![0; usize::try_from(file.len_bytes).expect("small")];
-            let _ = reader.read_at(0, &mut bytes);
-        }
-    }
+    read_all(&store, &model);
 });

@@ -16,8 +16,12 @@ fuzz_target!(|input: (bool, &[u8], &[u8])| {
     store.put("x.bin", first, PutMode::Create).expect("memory");
     store.put("x.idx", second, PutMode::Create).expect("memory");
     match ours {
-        true => TokenFile::open(&store, "x.bin").map(|file| read(&file)).unwrap_or_default(),
-        false => Megatron::open(&store, "x").map(|file| read(&file)).unwrap_or_default(),
+        true => TokenFile::open(&store, "x.bin")
+            .map(|file| read(&file))
+            .unwrap_or_default(),
+        false => Megatron::open(&store, "x")
+            .map(|file| read(&file))
+            .unwrap_or_default(),
     }
 });
 
@@ -36,5 +40,8 @@ fn read(file: &dyn Documents) {
     }
     let _ = document_at(file, file.tokens() / 2);
     // What is not there is refused.
-    assert!(file.read(file.tokens()..file.tokens().saturating_add(1)).is_err());
+    assert!(
+        file.read(file.tokens()..file.tokens().saturating_add(1))
+            .is_err()
+    );
 }
