@@ -19,6 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let written = writer.finish();
     let again = parse("fuzz", &written, &policy()).expect("what we write, we read");
-    let again = from_pickle("fuzz", &Bytes(&written), again.root()).expect("it was written from JSON");
+    let again =
+        from_pickle("fuzz", &Bytes(&written), again.root()).expect("it was written from JSON");
     assert_eq!(again, value);
 });

@@ -40,7 +40,9 @@ fn tensor(text: &str) -> Option<(String, Tensor)> {
 fn described(compiled: &Compiled) -> Tensors {
     let targets = compiled.targets.iter();
     let tensor = |target: &cairn_recipe::Target| Tensor::new(target.dtype, target.shape.clone());
-    targets.map(|(name, target)| (name.clone(), tensor(target))).collect()
+    targets
+        .map(|(name, target)| (name.clone(), tensor(target)))
+        .collect()
 }
 
 fn check(compiled: &Compiled) {

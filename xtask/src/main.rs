@@ -37,7 +37,7 @@ usage: cargo xtask <command>
   bench [OPTIONS]     measure, print a table, keep it under benches/runs/ (see `bench --help`)
   conformance [NAME]  the suite of all stores on real servers, installed for it: nightly
   faults [OPTIONS]    simulated worlds in which saves meet faults: --seeds N, --from SEED, --result FILE, --replay SEED
-  fuzz [SECONDS]      every fuzz target for SECONDS each (default 30)
+  fuzz [OPTIONS]      every fuzz target, or those named: [NAME] --seconds N (default 30), --runs N, --sanitize
   nightly [OPTIONS]   rounds of real faults: kills, hung ranks, cut connections, full disks, rot (`--rounds N --seed S`)
   venv                the Python environment of the tests, in target/venv, with the package installed
   wheel               the Python package as one file, in target/wheels
@@ -73,8 +73,7 @@ fn run(arguments: &[&str]) -> Result {
         ["conformance"] => conformance::run(&workspace, None),
         ["conformance", name] => conformance::run(&workspace, Some(name)),
         ["faults", options @ ..] => faults::run(&workspace, options),
-        ["fuzz"] => fuzz::run(&workspace, fuzz::DEFAULT_SECONDS),
-        ["fuzz", seconds] => fuzz::run(&workspace, seconds.parse()?),
+        ["fuzz", options @ ..] => fuzz::run(&workspace, options),
         ["nightly", options @ ..] => nightly::run(&workspace, options),
         ["venv"] => {
             let python = venv::ensure(&workspace)?;

@@ -1,5 +1,6 @@
 //! Doors for tests and benchmarks into documents that ordinary callers never touch.
 
+use crate::keeper::Draft;
 use crate::layout::Layout;
 use crate::manifest::{DIGEST_DIGITS, Manifest};
 use crate::part::parse_whole;
@@ -26,12 +27,33 @@ pub fn sample_manifest(layout: &Layout, writers: usize) -> Vec<u8> {
     manifest.encode()
 }
 
-/// Reads the bytes of a part and says how many blocks its data file has.
+/// Reads the bytes of a part, writes it and reads that; says how many blocks its data file has.
 ///
 /// # Errors
 /// If they are not a part.
+///
+/// # Panics
+/// If it does not come back as it was.
 pub fn parse_part(bytes: &[u8]) -> Result<usize, crate::Error> {
-    parse_whole("part", bytes).map(|(_, blocks)| blocks.crcs.len())
+    let (read, blocks) = parse_whole("part", bytes)?;
+    let written = read.part.encode(&blocks.crcs, blocks.map.as_ref());
+    let (again, blocks_again) = parse_whole("part", &written).expect("what we write, we read");
+    assert_eq!((&again.part, &blocks_again), (&read.part, &blocks));
+    Ok(blocks.crcs.len())
+}
+
+/// Reads what a writer left with its keeper, writes it and reads that; says how many small files came along.
+///
+/// # Errors
+/// If the bytes are no such draft.
+///
+/// # Panics
+/// If it does not come back as it was.
+pub fn parse_draft(bytes: &[u8]) -> Result<usize, crate::Error> {
+    let draft = Draft::decode(bytes)?;
+    let again = Draft::decode(&draft.encode()).expect("what we write, we read");
+    assert_eq!(again, draft);
+    Ok(draft.assets.len())
 }
 
 /// Makes this process write zeros for checksums, to measure what they cost. What it saves then is damaged by definition.

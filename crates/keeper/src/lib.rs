@@ -30,6 +30,8 @@ mod server;
 mod socket;
 mod status;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wire;
 
 pub use client::Client;

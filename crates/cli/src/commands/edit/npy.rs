@@ -38,7 +38,7 @@ pub(super) fn read(path: &str) -> Result<Array, Error> {
     })
 }
 
-fn parse(file: &[u8]) -> Result<Array, String> {
+pub(super) fn parse(file: &[u8]) -> Result<Array, String> {
     let garbled = || "it is no .npy file".to_string();
     let rest = file.strip_prefix(b"\x93NUMPY").ok_or_else(garbled)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(garbled)?;
