@@ -173,7 +173,8 @@ def empty_tensors(manifest):
 
 def read_step(folder):
     """A committed step: its manifest, name → tensor with aliases, and each rank's own values."""
-    manifest = unseal(folder / "COMMIT", (folder / "COMMIT").read_bytes(), "manifest")
+    commit = next(path for path in (folder / name for name in ("COMMIT", "HIDDEN", "COMMIT")) if path.exists())
+    manifest = unseal(commit, commit.read_bytes(), "manifest")
     attempt, tensors = folder / manifest["attempt"], dict(empty_tensors(manifest))
     parts = [read_part(attempt, manifest, writer) for writer in range(manifest["writers"])]
     for _, data in parts:
@@ -190,7 +191,8 @@ def read_step(folder):
 
 
 def newest_step(run):
-    return max(run.glob("step-*/COMMIT"), key=lambda commit: int(commit.parent.name[5:])).parent
+    committed = [*run.glob("step-*/COMMIT"), *run.glob("step-*/HIDDEN")]
+    return max(committed, key=lambda commit: int(commit.parent.name[5:])).parent
 
 
 if __name__ == "__main__":

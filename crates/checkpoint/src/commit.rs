@@ -9,8 +9,9 @@ use crate::clock::Clock;
 use crate::error::{StoreContext, chain};
 use crate::hf_index;
 use crate::manifest::Manifest;
-use crate::names::{AttemptKeys, commit_key, deleted_key, step_folder};
+use crate::names::{AttemptKeys, commit_key, step_folder};
 use crate::part::{ReadPart, read_head};
+use crate::standing::{Standing, committed_attempt, deleted_attempt, hidden_attempt, stands};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -130,9 +131,7 @@ impl Attempt {
         let folder = step_folder(self.step);
         let settled = store.settle(&folder);
         settled.doing(|| format!("make `{folder}` durable"))?;
-        let key = commit_key(self.step);
-        let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
-        Ok(head.is_some())
+        stands(store, self.step)
     }
 
     /// Whether a writer that sees all parts commits: any does if one of them wins, else the first.
@@ -179,7 +178,7 @@ impl Attempt {
         }
     }
 
-    /// Takes `COMMIT` back if the files went while it was put.
+    /// Takes `COMMIT` back if the files went while it was put, or if another attempt stood that a pruning had hidden.
     ///
     /// Whoever stands still long enough in that moment may wake up when others have committed the step and deleted it, or have taken the
     /// attempt for abandoned. A pruning marks what it deletes first and takes the mark away last, so one of the two signs is there.
@@ -192,30 +191,51 @@ impl Attempt {
             gone |= head.is_none();
         }
         if !gone {
-            return Ok(());
+            return self.check_alone(store);
         }
-        let key = commit_key(self.step);
-        if self.is_committed(store)? {
-            store.delete(&key).doing(|| format!("take back `{key}`"))?;
-        }
+        self.take_back(store)?;
         Err(Error::Incomplete {
             step: self.step,
             reason: format!("attempt `{}` was deleted while it was committed", self.name),
         })
     }
 
+    /// Gives way to an attempt that a pruning had hidden when `COMMIT` was created, for that one is committed until the pruning is sure.
+    fn check_alone(&self, store: &dyn Store) -> Result<(), Error> {
+        match hidden_attempt(store, self.step) {
+            Err(error) if error.is_damage() => Ok(()),
+            Ok(Some(attempt))
+                if attempt != self.name && self.if_committed == IfCommitted::Refuse =>
+            {
+                self.take_back(store)?;
+                let step = self.step;
+                Err(Error::StepTaken { step, attempt })
+            }
+            looked => looked.map(drop),
+        }
+    }
+
+    fn take_back(&self, store: &dyn Store) -> Result<(), Error> {
+        let key = commit_key(self.step);
+        if self.is_committed(store)? {
+            store.delete(&key).doing(|| format!("take back `{key}`"))?;
+        }
+        Ok(())
+    }
+
     /// Whether a pruning is about to delete this attempt.
     fn is_being_deleted(&self, store: &dyn Store) -> Result<bool, Error> {
-        match hidden_attempt(store, self.step) {
+        match deleted_attempt(store, self.step) {
             // No pruning goes by a mark that cannot be read.
             Err(error) if error.is_damage() => Ok(false),
             attempt => Ok(attempt?.as_ref() == Some(&self.name)),
         }
     }
 
-    /// What `COMMIT` says. A damaged one that is to be replaced says nothing.
+    /// The manifest that stands. A damaged one that is to be replaced says nothing.
     fn committed(&self, store: &dyn Store) -> Result<Option<Manifest>, Error> {
-        match manifest_at(store, &commit_key(self.step)) {
+        let standing = Standing::read(store, self.step)?;
+        match standing.map(|standing| standing.manifest()).transpose() {
             Err(error) if error.is_damage() && self.if_committed == IfCommitted::Replace => {
                 Ok(None)
             }
@@ -320,24 +340,4 @@ fn check_bases(store: &dyn Store, manifest: &Manifest) -> Result<(), Error> {
             missing,
         }),
     }
-}
-
-/// The attempt that a step's `COMMIT` names.
-pub(crate) fn committed_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
-    let manifest = manifest_at(store, &commit_key(step))?;
-    Ok(manifest.map(|manifest| manifest.attempt))
-}
-
-/// The attempt that a step's `DELETED` names: it was committed, and its files are about to go.
-pub(crate) fn hidden_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
-    let manifest = manifest_at(store, &deleted_key(step))?;
-    Ok(manifest.map(|manifest| manifest.attempt))
-}
-
-fn manifest_at(store: &dyn Store, key: &str) -> Result<Option<Manifest>, Error> {
-    let bytes = match store.get(key) {
-        Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
-        result => result.doing(|| format!("read `{key}`"))?,
-    };
-    Manifest::decode(key, &bytes).map(Some)
 }

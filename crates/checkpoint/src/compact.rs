@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::checksum::BLOCK_BYTES;
-use crate::commit::{Attempt, IfCommitted, committed_attempt};
+use crate::commit::{Attempt, IfCommitted};
 use crate::delta::{put_hashes, read_hashes};
 use crate::error::StoreContext;
 use crate::load::damage;
@@ -13,6 +13,7 @@ use crate::pool::{CHUNK_BYTES, Pool};
 use crate::run;
 use crate::save::{asset_entries, put_assets};
 use crate::source::{Source, SourceFile};
+use crate::standing::committed_attempt;
 use crate::world::World;
 use crate::writer::{Chunk, Output, Sink, chunk_count, chunk_len};
 use cairn_store::Store;

@@ -11,10 +11,11 @@ pub(crate) use mend::mend;
 pub(crate) use reader::NearestGood;
 
 use crate::Error;
-use crate::error::{StoreContext, chain};
+use crate::error::chain;
 use crate::manifest::Manifest;
 use crate::names::commit_key;
 use crate::seal::digest_of;
+use crate::standing::Standing;
 use crate::verify::is_deleted;
 use cairn_store::{PutMode, Store, Tiered};
 use std::sync::Arc;
@@ -79,22 +80,18 @@ fn is_younger(far: &Manifest, near: &Manifest) -> bool {
     far.attempt != near.attempt && far.created > near.created
 }
 
-/// Reads the `COMMIT` of one store, and its seal.
+/// Reads the manifest that stands in one store, and its seal.
 pub(crate) fn read_manifest(store: &dyn Store, step: u64) -> Result<(Manifest, String), Error> {
-    let key = commit_key(step);
-    let bytes = match store.get(&key) {
-        Err(cairn_store::Error::NotFound { .. }) if is_deleted(store, step)? => {
-            return Err(Error::Deleted { step });
-        }
-        Err(cairn_store::Error::NotFound { .. }) => {
-            return Err(Error::Incomplete {
+    let Some(standing) = Standing::read(store, step)? else {
+        return Err(match is_deleted(store, step)? {
+            true => Error::Deleted { step },
+            false => Error::Incomplete {
                 step,
-                reason: format!("`{key}` does not exist"),
-            });
-        }
-        result => result.doing(|| format!("read `{key}`"))?,
+                reason: format!("`{}` does not exist", commit_key(step)),
+            },
+        });
     };
-    let manifest = Manifest::decode(&key, &bytes)?;
+    let (manifest, Standing { key, bytes }) = (standing.manifest()?, standing);
     if manifest.step != step {
         let reason = format!("it is the manifest of step {}", manifest.step);
         return Err(Error::damaged(key, reason));

@@ -80,6 +80,7 @@ mod seal;
 pub mod signing;
 mod source;
 mod stale;
+mod standing;
 mod state;
 pub mod statistics;
 mod survey;
@@ -112,7 +113,9 @@ pub use launch::Launch;
 pub use layout::Layout;
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
 pub use manifest::{DeltaSummary, FORMAT_VERSION, Manifest, PackedSummary};
-pub use names::{COMMIT, DELETED, is_data_file, is_timeline, parse_step_folder, step_folder};
+pub use names::{
+    COMMIT, DELETED, HIDDEN, is_data_file, is_timeline, parse_step_folder, step_folder,
+};
 pub use options::{Options, Overlap};
 pub use pace::Pace;
 pub use part::AssetEntry;

@@ -15,6 +15,7 @@
 //!         DURABLE              on a fast tier: the attempt is committed on the durable one, whose address this is
 //!         files/config.json    small files that travel with the state
 //!     COMMIT                   the manifest; its existence is the commit
+//!     HIDDEN                   the manifest, while a pruning makes sure that the step may go; it is still committed
 //!     DELETED                  the manifest of a step that was deleted, until its files are
 //!     SIGNATURE                who vouches for the step
 //!     best.tag                 whether the step has the tag `best`
@@ -24,6 +25,9 @@ use crate::checksum::{sha256_hex, to_hex};
 
 /// The name of the object whose existence commits a step.
 pub const COMMIT: &str = "COMMIT";
+
+/// The name of a manifest that a pruning took aside: its step is committed until that is sure that it may go.
+pub const HIDDEN: &str = "HIDDEN";
 
 /// The name of a manifest whose step was deleted, for as long as its files are there.
 pub const DELETED: &str = "DELETED";
@@ -68,6 +72,11 @@ pub fn parse_step_folder(folder: &str) -> Option<u64> {
 /// The key of a step's manifest.
 pub(crate) fn commit_key(step: u64) -> String {
     format!("{}/{COMMIT}", step_folder(step))
+}
+
+/// The key of a step's manifest while a pruning makes sure that it may go.
+pub(crate) fn hidden_key(step: u64) -> String {
+    format!("{}/{HIDDEN}", step_folder(step))
 }
 
 /// The key of a deleted step's manifest.

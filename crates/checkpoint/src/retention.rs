@@ -6,7 +6,7 @@
 //!
 //! # Readers
 //!
-//! A step goes in two moves. First its `COMMIT` is renamed to `DELETED`: nobody opens the step any more, and whoever has it open reads
+//! A step goes in two moves. First its `COMMIT` is renamed to `DELETED`, by way of `HIDDEN` while the pruning looks again: nobody opens the step any more, and whoever has it open reads
 //! on. Then, after [`Keep::grace`], its files go. A reader that still needs one of them is told that the step was deleted
 //! ([`Error::Deleted`](crate::Error::Deleted)), never that it is damaged. What must not go at all is kept by a tag.
 

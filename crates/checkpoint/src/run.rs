@@ -5,8 +5,9 @@ use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Latest;
 use crate::error::chain;
 use crate::error::{Skipped, StoreContext};
-use crate::names::{commit_key, parse_step_folder};
+use crate::names::parse_step_folder;
 use crate::signing::PublicKey;
+use crate::standing::stands;
 use crate::verify::check_structure;
 use cairn_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,13 +26,11 @@ pub fn all_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
     Ok(steps)
 }
 
-/// The steps that have a `COMMIT`, ascending.
+/// The steps that are committed, ascending.
 pub(crate) fn committed_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
     let mut committed = Vec::new();
     for step in all_steps(store)? {
-        let key = commit_key(step);
-        let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
-        if head.is_some() {
+        if stands(store, step)? {
             committed.push(step);
         }
     }

@@ -27,7 +27,7 @@ const ENDING: &str = ".tag";
 /// If the step is not committed, or was deleted at the same moment; [`Error::TagName`] for a name that is none.
 pub fn tag(store: &Arc<dyn Store>, step: u64, name: &str) -> Result<(), Error> {
     put(store, step, name, true)?;
-    // A pruning hides a step before it looks for tags, so one of the two sees the other.
+    // A pruning hides a step before it looks for tags, so one of the two sees the other. One that is hidden may go.
     let commit = commit_key(step);
     let found = store
         .head(&commit)

@@ -314,7 +314,7 @@ pub fn finish(store: &dyn Store, step: u64) -> Result<(), Error> {
         Some(tiers) => tiers.fast().as_ref(),
         None => store,
     };
-    if crate::commit::committed_attempt(store, step)?.is_some() {
+    if crate::standing::committed_attempt(store, step)?.is_some() {
         return Ok(());
     }
     if is_deleted(store, step)? {

@@ -3,11 +3,11 @@
 use super::map::{BlockMap, BlockPlace, block_count};
 use super::{BlockHash, MAX_BASES, hashes, pin};
 use crate::Error;
-use crate::commit::committed_attempt;
 use crate::error::chain;
 use crate::names::AttemptKeys;
 use crate::part::{FileEntry, read_whole};
 use crate::run::committed_steps;
+use crate::standing::committed_attempt;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use cairn_store::Store;
 use std::cmp::Reverse;

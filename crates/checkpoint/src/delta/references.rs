@@ -4,9 +4,10 @@ use super::pin;
 use crate::Error;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
-use crate::names::{AttemptKeys, commit_key, step_folder};
+use crate::names::{AttemptKeys, step_folder};
 use crate::part::read_head;
 use crate::run::all_steps;
+use crate::standing::Standing;
 use cairn_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,12 +121,10 @@ fn pinned(store: &dyn Store, keys: &AttemptKeys) -> Result<Vec<String>, Error> {
 
 /// The manifest of `step`. There is none if it is not committed, damaged or too new: then its pins tell what it refers to.
 fn read_manifest(store: &dyn Store, step: u64) -> Result<Option<Manifest>, Error> {
-    let key = commit_key(step);
-    let bytes = match store.get(&key) {
-        Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
-        result => result.doing(|| format!("read `{key}`"))?,
+    let Some(standing) = Standing::read(store, step)? else {
+        return Ok(None);
     };
-    match Manifest::decode(&key, &bytes) {
+    match standing.manifest() {
         Err(Error::Version { .. } | Error::Needs { .. }) => Ok(None),
         Err(error) if error.is_damage() => Ok(None),
         result => result.map(Some),

@@ -2,19 +2,23 @@
 
 use super::plan::PrunePlan;
 use crate::Error;
-use crate::commit::{committed_attempt, hidden_attempt};
 use crate::delta::References;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
-use crate::names::{AttemptKeys, commit_key, deleted_key, is_pin, step_folder};
+use crate::names::{
+    AttemptKeys, commit_key, deleted_key, hidden_key, is_pin, parse_step_folder, step_folder,
+};
+use crate::standing::{
+    Hidden, committed_attempt, confirm, deleted_attempt, hidden_attempt, hide, restore,
+};
 use crate::tags::tags_of;
 use cairn_store::{PutMode, Store};
 
 /// Does what `plan` says, on tiers on the durable one, and returns the steps that it spared: they were tagged or saved anew since it was made.
 ///
 /// # Crash safety
-/// A step loses its `COMMIT` first, in one move, so nobody finds half a step. What is left of it says that it is deleted, and the next
-/// pruning takes it away.
+/// A step is hidden first, and committed until it is sure that it may go; if the pruning dies before that, the next one brings it back. Then it
+/// is deleted, in one move, so nobody finds half a step: what is left of it says so, and the next pruning takes it away.
 ///
 /// # Errors
 /// If something cannot be deleted. Deleting again is harmless.
@@ -23,8 +27,11 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
         .tiers()
         .map_or(store, |tiers| tiers.durable().as_ref());
     let (mut spared, mut gone) = (Vec::new(), Vec::new());
+    for step in &plan.hidden {
+        bring_back(store, *step)?;
+    }
     for (step, attempt) in &plan.remove {
-        if !hide(store, *step, attempt)? {
+        if !remove(store, *step, attempt)? {
             spared.push(*step);
         } else if plan.grace.is_zero() {
             gone.extend(going(store, *step)?);
@@ -43,7 +50,10 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
         erase(store, *step, folder, &references)?;
     }
     for folder in &plan.leftovers {
-        delete_others(store, folder, &references)?;
+        match parse_step_folder(folder) {
+            Some(step) => delete_beside(store, step)?,
+            None => drop(delete_others(store, folder, &references)?),
+        }
     }
     for upload in &plan.uploads {
         let doing = || format!("give up the upload of `{}`", upload.key);
@@ -55,34 +65,44 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
 }
 
 /// Takes the step away from readers. Whether it did: a step that is not the planned one, or has a tag, comes back.
-fn hide(store: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
-    let (commit, deleted) = (commit_key(step), deleted_key(step));
-    match store.rename(&commit, &deleted, PutMode::Replace) {
+fn remove(store: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
+    // Tags are looked for when it is hidden: whoever tags a step looks for its `COMMIT` afterwards, so one of the two sees the other.
+    let is_planned = |manifest: &Manifest| {
+        Ok(manifest.attempt == attempt && tags_of(store, manifest)?.is_empty())
+    };
+    let bytes = match hide(store, step, is_planned)? {
+        Hidden::Here(bytes) => bytes,
+        Hidden::Spared => return Ok(false),
         // Somebody else did.
-        Err(cairn_store::Error::NotFound { .. }) => return Ok(true),
-        result => result.doing(|| format!("delete `{commit}`"))?,
-    }
-    let bytes = store.get(&deleted).doing(|| format!("read `{deleted}`"))?;
-    // Looked for after the rename: whoever tags a step looks for its `COMMIT` afterwards, so one of the two sees the other.
-    let manifest = Manifest::decode(&deleted, &bytes)?;
-    if manifest.attempt != attempt || !tags_of(store, &manifest)?.is_empty() {
-        return match store.rename(&deleted, &commit, PutMode::Create) {
-            // Saved anew meanwhile; what was deleted stays so.
-            Err(cairn_store::Error::AlreadyExists { .. }) => Ok(true),
-            result => result
-                .doing(|| format!("bring back `{commit}`"))
-                .map(|()| false),
-        };
+        Hidden::Gone => return Ok(true),
+    };
+    if !confirm(store, step)? {
+        return Ok(false);
     }
     // Put again, for the time of it: the grace period begins now.
+    let deleted = deleted_key(step);
     let put = store.put(&deleted, &bytes, PutMode::Replace);
     put.doing(|| format!("write `{deleted}`")).map(|()| true)
 }
 
-/// The folder of a hidden step, whose files go. Those of a step that came back stay: in a bucket a rename is two moves, and whoever
+/// Brings back a step that a pruning hid and nobody is at any more. If it was saved anew, what is hidden is deleted.
+fn bring_back(store: &dyn Store, step: u64) -> Result<(), Error> {
+    if !restore(store, step)? {
+        return Ok(());
+    }
+    match (committed_attempt(store, step), hidden_attempt(store, step)) {
+        // In a bucket a rename is two moves, and whoever made the first one died.
+        (Ok(here), Ok(aside)) if here == aside => delete(store, &hidden_key(step)),
+        (Ok(_), Ok(_)) => confirm(store, step).map(drop),
+        // One of them is damaged: both are evidence.
+        _ => Ok(()),
+    }
+}
+
+/// The folder of a deleted step, whose files go. Those of a step that came back stay: in a bucket a rename is two moves, and whoever
 /// brought it back may have made only the first.
 fn going(store: &dyn Store, step: u64) -> Result<Option<(u64, String)>, Error> {
-    let Some(attempt) = hidden_attempt(store, step)? else {
+    let Some(attempt) = deleted_attempt(store, step)? else {
         return Ok(None);
     };
     if committed_attempt(store, step)?.as_ref() == Some(&attempt) {
@@ -91,25 +111,30 @@ fn going(store: &dyn Store, step: u64) -> Result<Option<(u64, String)>, Error> {
     Ok(Some((step, AttemptKeys::new(step, &attempt).folder)))
 }
 
-/// Deletes the files of a step that is hidden, but for those that others refer to. A save of the same step, done or under way, has
+/// Deletes the files of a step that is deleted, but for those that others refer to. A save of the same step, done or under way, has
 /// files of its own, which stay.
 fn erase(store: &dyn Store, step: u64, folder: &str, references: &References) -> Result<(), Error> {
     if !delete_others(store, folder, references)? {
         return Ok(());
     }
-    let (key, folder) = (deleted_key(step), step_folder(step));
+    delete_beside(store, step)?;
+    // Last, so that what is left of a step always says that it is deleted.
+    delete(store, &deleted_key(step))
+}
+
+/// Deletes what lies beside the attempts of a step that is not committed: its tags, and the like.
+fn delete_beside(store: &dyn Store, step: u64) -> Result<(), Error> {
+    let folder = step_folder(step);
     // Listed before the look for `COMMIT`: what belongs to a step that is saved anew meanwhile is not in it.
     let beside = store
         .list_files(&folder)
         .doing(|| format!("list `{folder}`"))?;
-    if committed_attempt(store, step)?.is_none() {
-        let kept = [&key, &commit_key(step)];
-        for meta in beside.iter().filter(|meta| !kept.contains(&&meta.key)) {
-            delete(store, &meta.key)?;
-        }
+    if committed_attempt(store, step)?.is_some() {
+        return Ok(());
     }
-    // Last, so that what is left of a step always says that it is deleted.
-    delete(store, &key)
+    let kept = [deleted_key(step), commit_key(step), hidden_key(step)];
+    let mut others = beside.iter().filter(|meta| !kept.contains(&meta.key));
+    others.try_for_each(|meta| delete(store, &meta.key))
 }
 
 /// Deletes what lies in `folder` and nobody refers to. Returns whether that is all of it.

@@ -5,19 +5,22 @@ use super::keep::Keep;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::clock::age_text;
-use crate::commit::{committed_attempt, hidden_attempt};
 use crate::copies::lasting;
 use crate::delta::{Holder, References};
 use crate::error::StoreContext;
 use crate::error::chain;
-use crate::names::{AttemptKeys, deleted_key, is_timeline, step_folder};
+use crate::names::{AttemptKeys, deleted_key, hidden_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps};
+use crate::standing::{committed_attempt, deleted_attempt};
 use crate::upload::{is_marked, is_tier};
 use crate::verify::{check_structure, verify};
 use cairn_store::{ObjectMeta, Store, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// For how long a pruning may be at a step that it hid, unless another age is given for what is abandoned.
+const HIDDEN_FOR: Duration = Duration::from_secs(3600);
 
 /// What a pruning will do, before it does it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,10 +34,13 @@ pub struct PrunePlan {
     /// Steps that are damaged, were never committed or are deleted but for their files, and why. They are not counted as kept and
     /// not removed.
     pub unusable: BTreeMap<u64, String>,
-    /// Folders of attempts that lost to another one or were given up, and are old enough to be nobody's work in progress.
+    /// Folders of attempts that lost to another one or were given up, and are old enough to be nobody's work in progress; and those of
+    /// steps that have no attempt at all.
     pub leftovers: Vec<String>,
     /// Steps that were saved anew, or came back, and have the mark of an old deletion beside them.
     pub beside: Vec<u64>,
+    /// Steps that a pruning hid before it died. They come back before anything goes.
+    pub hidden: Vec<u64>,
     /// Uploads that nobody has finished and that are old enough to be nobody's, either. Their bytes are in no listing.
     pub uploads: Vec<Upload>,
     /// Files of steps that are or were deleted, and of leftovers, that stay because others refer to them, and who does.
@@ -51,6 +57,7 @@ impl PrunePlan {
         self.remove.is_empty()
             && self.purge.is_empty()
             && self.leftovers.is_empty()
+            && self.hidden.is_empty()
             && self.uploads.is_empty()
     }
 }
@@ -76,6 +83,8 @@ pub fn plan(
         ..PrunePlan::default()
     };
     let committed = committed_steps(store.as_ref())?;
+    let age = abandoned_after.unwrap_or(HIDDEN_FOR);
+    let busy = look_for_hidden(store.as_ref(), &committed, age, now, &mut plan)?;
     let good = good_steps(store, &committed, keep.read_share, &mut plan)?;
     let facts: Vec<Facts> = good.iter().map(Facts::of).collect::<Result<_, _>>()?;
     let seconds = now
@@ -86,6 +95,9 @@ pub fn plan(
         let step = checkpoint.step();
         match reasons.remove(&step) {
             Some(reasons) => plan.keep.insert(step, reasons.join(", ")),
+            None if busy.contains(&step) => {
+                plan.keep.insert(step, "another pruning is at it".into())
+            }
             None if is_only_copy(store.as_ref(), checkpoint)? => {
                 plan.keep.insert(step, "not durable yet".into())
             }
@@ -160,6 +172,32 @@ fn good_steps(
     Ok(good)
 }
 
+/// Looks for steps that a pruning hid. It is dead if nobody touched them for `age`; those that it may yet be at are returned.
+///
+/// Where a rename keeps the time of an object, as in files, it is also one move: there it does no harm to be too early.
+fn look_for_hidden(
+    store: &dyn Store,
+    committed: &[u64],
+    age: Duration,
+    now: SystemTime,
+    plan: &mut PrunePlan,
+) -> Result<BTreeSet<u64>, Error> {
+    let mut busy = BTreeSet::new();
+    for step in committed {
+        let key = hidden_key(*step);
+        let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
+        let Some(hidden) = head else {
+            continue;
+        };
+        let since = now.duration_since(hidden.modified).unwrap_or_default();
+        match since >= age {
+            true => plan.hidden.push(*step),
+            false => drop(busy.insert(*step)),
+        }
+    }
+    Ok(busy)
+}
+
 /// Looks for the mark of a deletion beside a step that was saved anew, or came back. It goes, too.
 fn look_beside(
     store: &dyn Store,
@@ -173,7 +211,7 @@ fn look_beside(
         let since = now.duration_since(mark.modified);
         since.unwrap_or_default() >= plan.grace
     };
-    if mark.is_some_and(is_old) && matches!(hidden_attempt(store, step), Ok(Some(_))) {
+    if mark.is_some_and(is_old) && matches!(deleted_attempt(store, step), Ok(Some(_))) {
         plan.beside.push(step);
     }
     Ok(())
@@ -191,7 +229,7 @@ fn look_for_deleted(
     let Some(mark) = store.head(&key).doing(|| format!("look for `{key}`"))? else {
         return Ok(None);
     };
-    let attempt = match hidden_attempt(store, step) {
+    let attempt = match deleted_attempt(store, step) {
         // Nobody knows which files are its own.
         Err(error) if error.is_damage() => {
             plan.unusable.insert(step, chain(&error));
@@ -224,6 +262,10 @@ fn leftovers(
         let attempts = store
             .list_folders(&folder)
             .doing(|| format!("list `{folder}`"))?;
+        // A tag, say, that came when the step had just been deleted.
+        if attempts.is_empty() && current.is_none() && is_older(store, &folder, age, now)? {
+            found.push(folder);
+        }
         for attempt in attempts {
             let folder = AttemptKeys::new(step, &attempt).folder;
             if current.as_ref() != Some(&attempt) && is_older(store, &folder, age, now)? {
@@ -252,7 +294,7 @@ fn hold(store: &dyn Store, plan: &mut PrunePlan) -> Result<(), Error> {
     let mut going: BTreeSet<String> = removed.chain(plan.leftovers.iter().cloned()).collect();
     let mut purged = BTreeMap::new();
     for step in &plan.purge {
-        if let Some(attempt) = hidden_attempt(store, *step)? {
+        if let Some(attempt) = deleted_attempt(store, *step)? {
             let folder = AttemptKeys::new(*step, &attempt).folder;
             going.insert(folder.clone());
             purged.insert(*step, folder);

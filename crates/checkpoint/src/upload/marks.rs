@@ -7,12 +7,13 @@
 
 use super::Route;
 use crate::Error;
-use crate::commit::committed_attempt;
 use crate::delta::References;
 use crate::error::StoreContext;
-use crate::names::{AttemptKeys, DURABLE, commit_key, step_folder};
+use crate::manifest::Manifest;
+use crate::names::{AttemptKeys, DURABLE, hidden_key, step_folder};
 use crate::retention::delete_pins;
 use crate::run::all_steps;
+use crate::standing::{committed_attempt, hidden_attempt, hide};
 use cairn_store::{PutMode, Store, Tiered};
 
 /// Marks an attempt as no longer needed on the fast tier. If that fails, it is found out again.
@@ -88,15 +89,18 @@ pub(super) fn prune(route: &Route) -> Result<(), Error> {
     if going.is_empty() {
         return Ok(());
     }
-    for (step, attempt) in &going {
-        hide(fast, *step, attempt)?;
+    let mut gone = Vec::new();
+    for (step, attempt) in going {
+        if take(fast, step, &attempt)? {
+            gone.push((step, attempt));
+        }
     }
     // Not before each `COMMIT` that goes is gone: see `References`.
     let references = References::read(fast, &|_| false)?;
-    for (step, attempt) in &going {
+    for (step, attempt) in &gone {
         erase(fast, &AttemptKeys::new(*step, attempt), &references)?;
     }
-    for (step, _) in going {
+    for (step, _) in gone {
         let folder = step_folder(step);
         if durable_attempts(tiers, step)?.is_empty() {
             // Tags, and the like.
@@ -122,12 +126,23 @@ fn durable_attempts(tiers: &Tiered, step: u64) -> Result<Vec<(String, bool)>, Er
         .collect()
 }
 
-/// Takes `COMMIT` away, and what the attempt says that it may refer to: it does not any more.
-fn hide(fast: &dyn Store, step: u64, attempt: &str) -> Result<(), Error> {
-    if committed_attempt(fast, step).is_ok_and(|committed| committed.as_deref() == Some(attempt)) {
-        delete(fast, &commit_key(step))?;
+/// Takes the manifest away, if it is this attempt's, and what the attempt says that it may refer to: it does not any more. Whether it did:
+/// another rank may be at it.
+fn take(fast: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
+    let stands = || committed_attempt(fast, step).map(|found| found.as_deref() == Some(attempt));
+    if stands().unwrap_or(false) {
+        let is_it = |manifest: &Manifest| Ok(manifest.attempt == attempt);
+        hide(fast, step, is_it)?;
+        // Hidden now, or by a rank that died: all would do the same.
+        if hidden_attempt(fast, step)?.as_deref() == Some(attempt) {
+            delete(fast, &hidden_key(step))?;
+        }
+        if stands()? {
+            return Ok(false);
+        }
     }
-    delete_pins(fast, &AttemptKeys::new(step, attempt).folder)
+    delete_pins(fast, &AttemptKeys::new(step, attempt).folder)?;
+    Ok(true)
 }
 
 /// Deletes the files of an attempt that nobody refers to. Its mark goes last, and with all of them: without it, half a step would look as if

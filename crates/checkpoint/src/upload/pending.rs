@@ -2,11 +2,12 @@
 
 use super::{Origin, Route, Upload, marks};
 use crate::Error;
-use crate::commit::{Attempt, IfCommitted, committed_attempt};
+use crate::commit::{Attempt, IfCommitted};
 use crate::error::{StoreContext, chain};
 use crate::names::{AttemptKeys, step_folder};
 use crate::part::read_head;
 use crate::run::all_steps;
+use crate::standing::committed_attempt;
 use std::time::Instant;
 
 /// The uploads that are this rank's to do, the oldest step first; not those of the attempt `except`, which is just being saved.

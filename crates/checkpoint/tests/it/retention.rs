@@ -4,8 +4,8 @@ use crate::common::{Model, copy_of, deadlines, latest, memory, replace};
 use cairn_checkpoint::retention::{Keep, PrunePlan, plan, prune};
 use cairn_checkpoint::tags::{tag, tags_of, untag};
 use cairn_checkpoint::{
-    COMMIT, Checkpoint, DELETED, Error, SaveOptions, Source, StepState, World, all_steps, finish,
-    is_timeline, step_folder, survey, verify,
+    COMMIT, Checkpoint, DELETED, Error, HIDDEN, SaveOptions, Source, StepState, World, all_steps,
+    finish, is_timeline, step_folder, survey, verify,
 };
 use cairn_store::testing::{CrashPlan, CrashStore};
 use cairn_store::{PutMode, Store};
@@ -365,9 +365,82 @@ fn a_crash_while_steps_are_hidden_leaves_all_of_them_whole_or_deleted() {
                 Some(_) => assert!(Checkpoint::open(disk.clone(), step).is_err()),
             }
         }
-        prune(disk.as_ref(), &plan_for(&disk, &last(1))).unwrap();
+        prune(disk.as_ref(), &plan_later(&disk, &last(1), 2 * HOUR)).unwrap();
         assert_eq!(all_steps(disk.as_ref()).unwrap(), [3], "{crash:?}");
     }
+}
+
+#[test]
+fn a_crash_of_a_pruning_takes_nothing_that_was_tagged_or_saved_anew_since_its_plan() {
+    let start = untagged(1..=3);
+    let plan = plan_for(&start, &last(1));
+    tag(&start, 1, "late").unwrap();
+    let new = Model::on("dp=2", 7);
+    for result in new.save(&start, 2, &replace()) {
+        result.unwrap();
+    }
+    let is_there = |store: &Arc<dyn Store>| {
+        Model::on("tp=2", 1).assert_whole(&Checkpoint::open(store.clone(), 1).unwrap());
+        new.assert_whole(&Checkpoint::open(store.clone(), 2).unwrap());
+    };
+    let rehearsal = CrashStore::counting(copy_of(start.as_ref()));
+    prune(&rehearsal, &plan).unwrap();
+    for crash in CrashPlan::all(rehearsal.operations()) {
+        let disk = copy_of(start.as_ref());
+        prune(&CrashStore::new(disk.clone(), crash), &plan).unwrap_err();
+        let disk: Arc<dyn Store> = Arc::new(disk);
+        is_there(&disk);
+        prune(disk.as_ref(), &plan_later(&disk, &last(3), 2 * HOUR)).unwrap();
+        is_there(&disk);
+        let keys = disk.list("").unwrap().into_iter().map(|meta| meta.key);
+        let aside = |key: &String| key.ends_with(HIDDEN) || key.ends_with(DELETED);
+        assert_eq!(keys.filter(aside).count(), 0, "{crash:?}");
+    }
+}
+
+#[test]
+fn a_step_that_a_pruning_hid_is_committed_until_that_is_sure() {
+    let store = untagged(1..=3);
+    let [commit, hidden] = [COMMIT, HIDDEN].map(|name| format!("{}/{name}", step_folder(1)));
+    store.rename(&commit, &hidden, PutMode::Create).unwrap();
+    let model = Model::on("tp=2", 1);
+    model.assert_whole(&Checkpoint::open(store.clone(), 1).unwrap());
+    let refused = model.save(&store, 1, &SaveOptions::default());
+    for result in refused {
+        assert!(matches!(*result.unwrap_err(), Error::StepTaken { .. }));
+    }
+    // It may be deleted in this moment, so nobody is told that it stays.
+    assert!(matches!(tag(&store, 1, "x"), Err(Error::Deleted { .. })));
+    untag(&store, 1, "x").unwrap();
+    // Whoever hid it may be at work, or dead.
+    let now = plan_for(&store, &last(1));
+    assert_eq!((kept(&now), removed(&now)), (vec![1, 3], vec![2]));
+    let later = plan_later(&store, &last(1), 2 * HOUR);
+    assert_eq!(
+        (later.hidden.clone(), removed(&later)),
+        (vec![1], vec![1, 2])
+    );
+    prune(store.as_ref(), &later).unwrap();
+    assert_eq!(all_steps(store.as_ref()).unwrap(), [3]);
+}
+
+#[test]
+fn a_step_that_was_saved_anew_while_it_was_hidden_takes_the_place_of_what_is_hidden() {
+    let store = untagged(1..=2);
+    let [commit, hidden] = [COMMIT, HIDDEN].map(|name| format!("{}/{name}", step_folder(1)));
+    let old = Checkpoint::open(store.clone(), 1).unwrap().data_key(0);
+    store.rename(&commit, &hidden, PutMode::Create).unwrap();
+    let new = Model::on("dp=2", 7);
+    for result in new.save(&store, 1, &replace()) {
+        result.unwrap();
+    }
+    new.assert_whole(&Checkpoint::open(store.clone(), 1).unwrap());
+    for _ in 0..2 {
+        prune(store.as_ref(), &plan_later(&store, &last(2), 2 * HOUR)).unwrap();
+    }
+    new.assert_whole(&Checkpoint::open(store.clone(), 1).unwrap());
+    assert!(store.head(&hidden).unwrap().is_none());
+    assert!(store.head(&old).unwrap().is_none());
 }
 
 #[test]
