@@ -110,10 +110,17 @@ impl Objects {
             ("", key) => key.to_owned(),
             (folder, key) => format!("{folder}/{key}"),
         };
-        Path::parse(names::encode(&whole)).map_err(|_| Error::InvalidKey {
+        let refused = |reason| Error::InvalidKey {
             key: key.to_owned(),
-            reason: "the object store does not take it",
-        })
+            reason,
+        };
+        let name = names::encode(&whole);
+        if name.len() > key::MAX_KEY_BYTES {
+            return Err(refused(
+                "with its folder it is longer than 1024 bytes, which is the most in a bucket",
+            ));
+        }
+        Path::parse(name).map_err(|_| refused("the object store does not take it"))
     }
 
     /// The key of an object of the bucket, if it lies in the folder.

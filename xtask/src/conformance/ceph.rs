@@ -30,6 +30,10 @@ struct Cluster<'a> {
 pub(super) fn start(workspace: &Workspace) -> Result<Running> {
     apt(workspace, "radosgw", &PACKAGES)?;
     let folder = folder(workspace, "ceph")?;
+    // The monitor makes its own.
+    for daemon in ["mgr", "osd", "rgw"] {
+        std::fs::create_dir(folder.join(daemon))?;
+    }
     let ports = [free_port()?, free_port()?, free_port()?];
     let monitor = format!("[v2:127.0.0.1:{},v1:127.0.0.1:{}]", ports[0], ports[1]);
     std::fs::write(
@@ -168,6 +172,8 @@ fn create_bucket(workspace: &Workspace, port: u16) -> Result {
     let mut curl = workspace.command("curl");
     curl.args(["--silent", "--show-error", "--fail", "--request", "PUT"])
         .args(["--aws-sigv4", "aws:amz:us-east-1:s3"])
+        // Without it the gateway takes the signature for a wrong one.
+        .args(["--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
         .args(["--user", &format!("{key}:{secret}")])
         .arg(format!("http://127.0.0.1:{port}/{BUCKET}"));
     output(curl).map(drop)

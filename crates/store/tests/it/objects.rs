@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_store::testing::{BucketServer, Mishap, MishapKind, conformance, pattern};
-use cairn_store::{Client, Error, Objects, PutMode, Store, examine, open, open_with};
+use cairn_store::{
+    Client, Error, MAX_KEY_BYTES, Objects, PutMode, Store, examine, open, open_with,
+};
 use object_store::memory::InMemory;
 
 const PART: usize = 8 << 20;
@@ -61,6 +63,16 @@ fn a_bucket_that_ignores_conditions_keeps_all_other_promises() {
         let number = count.fetch_add(1, Ordering::Relaxed);
         folder_of(&server, &format!("test-{number}"))
     });
+}
+
+#[test]
+fn a_key_that_is_too_long_with_its_folder_is_refused_before_it_is_sent() {
+    let server = BucketServer::start();
+    let store = folder_of(&server, "folder");
+    let key = "k/".repeat(MAX_KEY_BYTES / 2 - 4) + "k";
+    store.put(&key, b"fits", PutMode::Create).unwrap();
+    let refused = store.put(&format!("{key}/k"), b"", PutMode::Create);
+    assert!(matches!(refused, Err(Error::InvalidKey { .. })));
 }
 
 /// `cargo xtask conformance` names buckets of real servers, one after another.
