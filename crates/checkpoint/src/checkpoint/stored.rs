@@ -102,7 +102,7 @@ impl Checkpoint {
         let files = self.stored_files(entry, &blocks);
         let mut readers = Vec::new();
         for (number, file) in files.iter().enumerate() {
-            let checksums = || Checksums::of(&blocks, number);
+            let checksums = || Checksums::of(entry, &blocks, number);
             let damaged = || match number {
                 0 => self.damage(writer),
                 // Who loads the step it belongs to has it mended.
@@ -184,7 +184,7 @@ impl Checkpoint {
             return Ok(None);
         };
         let own = self.stored_files(&entry, &blocks).swap_remove(0);
-        let checksums = Checksums::of(&blocks, 0);
+        let checksums = Checksums::of(&entry, &blocks, 0);
         mend(&NearestGood::open(tiers, &own, checksums, Arc::default())?)?;
         Ok(Some(own.key))
     }

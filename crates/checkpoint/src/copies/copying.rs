@@ -2,14 +2,14 @@
 
 use super::Checksums;
 use crate::Error;
-use crate::checksum::{BLOCK_BYTES, crc32c};
+use crate::checksum::BLOCK_BYTES;
 use crate::error::StoreContext;
 use crate::load::Workers;
 use crate::pace::Pace;
 use crate::pool::CHUNK_BYTES;
+use crate::sync::thread;
 use crate::writer::{chunk_count, chunk_len};
 use cairn_store::{AlignedBuffer, ObjectReader, ObjectWriter};
-use std::thread;
 
 /// Threads that read one file, with a chunk of memory each.
 const THREADS: usize = 4;
@@ -67,8 +67,7 @@ impl Copying<'_> {
         read.doing(|| format!("read bytes {offset}.. of `{}`", self.key))?;
         let first = index * (CHUNK_BYTES / BLOCK_BYTES);
         for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
-            let crc = self.crcs.get(first + number);
-            if crc.is_some_and(|crc| crc != crc32c(block)) {
+            if !self.crcs.hold(first + number, block) {
                 let begin = (first + number) * BLOCK_BYTES;
                 let end = begin + block.len();
                 let reason = format!("bytes {begin}..{end} are not those that were written");

@@ -3,12 +3,13 @@
 use super::Checksums;
 use crate::Error;
 use crate::checkpoint::StoredFile;
-use crate::checksum::{BLOCK_BYTES, crc32c};
+use crate::checksum::BLOCK_BYTES;
 use crate::error::StoreContext;
+use crate::sync::{Mutex, PoisonError};
 use cairn_store::{AlignedBuffer, Error as StoreError, ObjectReader, Tiered};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A data file whose blocks come from the nearest tier that has them as they were written.
 ///
@@ -119,8 +120,7 @@ impl NearestGood {
         let first = usize::try_from(offset / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
         let mut bad: Vec<Range<usize>> = Vec::new();
         for (index, block) in buffer.chunks(BLOCK_BYTES).enumerate() {
-            let crc = self.crcs.get(first.saturating_add(index));
-            if crc.is_none_or(|crc| crc == crc32c(block)) {
+            if self.crcs.hold(first.saturating_add(index), block) {
                 continue;
             }
             let begin = index * BLOCK_BYTES;
