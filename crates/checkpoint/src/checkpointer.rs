@@ -123,15 +123,20 @@ impl Checkpointer {
     ///
     /// # Errors
     /// If the step is committed already, or the state does not hold together. [`Error::PreviousSave`] if a save before failed and nobody
-    /// looked: nothing of this step was begun, so call again to save it, or [`give_up`](Self::give_up), which the other ranks wait for.
+    /// looked, and [`Error::NotUploaded`] of an upload: nothing of this step was begun, so call again to save it, or
+    /// [`give_up`](Self::give_up), which the other ranks wait for.
     pub fn save(&self, step: u64, state: &State, options: &SaveOptions) -> Result<Saving, Error> {
         let started = Instant::now();
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let busy = self.make_way(&mut inner)?;
         let attempt = self.attempt(&inner, step, options);
-        self.look_at_uploads(&attempt)?;
+        let looked = self.look_at_uploads(&attempt);
+        if let Err(error @ Error::NotUploaded { .. }) = looked {
+            return Err(error);
+        }
         // Counted even if refused: all ranks must give the next attempt the same name.
         *inner.started.entry(step).or_default() += 1;
+        looked.inspect_err(|error| self.report_failure(&attempt, error))?;
         if let Some(busy) = busy {
             let reason = format!("step {busy} is still being written");
             let error = Error::Skipped { step, reason };

@@ -92,7 +92,7 @@ impl Attempt {
         let start = clock.elapsed();
         let mut pause = Duration::from_millis(1);
         loop {
-            if self.is_committed(store)? && self.is_settled(store)? {
+            if self.is_safe(store)? {
                 return Ok(());
             }
             self.check_failure(store)?;
@@ -123,6 +123,11 @@ impl Attempt {
             // Whoever waits long looks less often: on an object store every look is a request.
             pause = (pause * 2).min((waited / 20).clamp(SHORT_PAUSE, LONG_PAUSE));
         }
+    }
+
+    /// Whether this attempt is committed, and stays so if the power goes now.
+    pub(crate) fn is_safe(&self, store: &dyn Store) -> Result<bool, Error> {
+        Ok(self.is_committed(store)? && self.is_settled(store)?)
     }
 
     /// Makes durable a `COMMIT` that another writer has put: it is seen before its name is. Whether it is still there: it may have gone
@@ -165,12 +170,10 @@ impl Attempt {
         let key = commit_key(self.step);
         match store.put(&key, &manifest.encode(), mode) {
             // Somebody was faster: fine if it was this attempt.
-            Err(cairn_store::Error::AlreadyExists { .. }) => {
-                match self.is_committed(store)? && self.is_settled(store)? {
-                    true => Ok(()),
-                    false => Err(self.taken(store)),
-                }
-            }
+            Err(cairn_store::Error::AlreadyExists { .. }) => match self.is_safe(store)? {
+                true => Ok(()),
+                false => Err(self.taken(store)),
+            },
             result => {
                 result.doing(|| format!("commit step {}", self.step))?;
                 self.check_kept(store)
@@ -183,14 +186,7 @@ impl Attempt {
     /// Whoever stands still long enough in that moment may wake up when others have committed the step and deleted it, or have taken the
     /// attempt for abandoned. A pruning marks what it deletes first and takes the mark away last, so one of the two signs is there.
     fn check_kept(&self, store: &dyn Store) -> Result<(), Error> {
-        let mut gone = self.is_being_deleted(store)?;
-        for writer in self.missing_writers(store)? {
-            // Listings may lag behind.
-            let key = self.keys().part(writer);
-            let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
-            gone |= head.is_none();
-        }
-        if !gone {
+        if !self.is_being_deleted(store)? && self.is_complete(store)? {
             return self.check_alone(store);
         }
         self.take_back(store)?;
@@ -259,6 +255,18 @@ impl Attempt {
             step: self.step,
             attempt: attempt.ok().flatten().unwrap_or_else(|| "unknown".into()),
         }
+    }
+
+    /// Whether all parts are there, also if a listing lags behind.
+    pub(crate) fn is_complete(&self, store: &dyn Store) -> Result<bool, Error> {
+        for writer in self.missing_writers(store)? {
+            let key = self.keys().part(writer);
+            let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
+            if head.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The writers whose parts are not there.

@@ -106,7 +106,8 @@ fn settle<T>(tiers: &Tiered, key: &str, near: Error, far: Result<T, Error>) -> R
         Err(far) if is_absent(&near) => Err(far),
         Err(_) => Err(near),
         Ok(found) => {
-            if !is_absent(&near) {
+            // What cannot be read now may be good, or not be there.
+            if near.is_damage() && !is_absent(&near) {
                 put_right(tiers, key, &near);
             }
             Ok(found)

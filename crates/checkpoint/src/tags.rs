@@ -5,11 +5,13 @@
 
 use crate::Error;
 use crate::clock::rfc3339;
-use crate::copies::all;
+use crate::copies::{all, lasting};
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
-use crate::names::{commit_key, step_folder};
+use crate::names::{AttemptKeys, commit_key, step_folder};
 use crate::run;
+use crate::standing::committed_attempt;
+use crate::upload::is_marked;
 use cairn_store::{PutMode, Store};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,12 +29,33 @@ const ENDING: &str = ".tag";
 /// If the step is not committed, or was deleted at the same moment; [`Error::TagName`] for a name that is none.
 pub fn tag(store: &Arc<dyn Store>, step: u64, name: &str) -> Result<(), Error> {
     put(store, step, name, true)?;
-    // A pruning hides a step before it looks for tags, so one of the two sees the other. One that is hidden may go.
+    match stays(store, step)? {
+        true => Ok(()),
+        false => Err(Error::Deleted { step }),
+    }
+}
+
+/// Whether a step that just got a tag is not about to go.
+///
+/// A pruning hides a step before it looks for tags, so one of the two sees the other; one that is hidden may go. On tiers it counts whether the
+/// durable one has it, or will: what was pruned there also leaves the fast tier.
+fn stays(store: &Arc<dyn Store>, step: u64) -> Result<bool, Error> {
     let commit = commit_key(step);
-    let found = store
-        .head(&commit)
-        .doing(|| format!("look for `{commit}`"))?;
-    found.map(|_| ()).ok_or(Error::Deleted { step })
+    let found = lasting(store).head(&commit);
+    let found = found.doing(|| format!("look for `{commit}`"))?;
+    let Some(tiers) = store.tiers().filter(|_| found.is_none()) else {
+        return Ok(found.is_some());
+    };
+    let fast = tiers.fast().as_ref();
+    match committed_attempt(fast, step)? {
+        None => Ok(false),
+        Some(attempt) => Ok(!is_marked(fast, &AttemptKeys::new(step, &attempt))?),
+    }
+}
+
+/// Whether the key of a file beside the attempts of a step is that of a tag.
+pub(crate) fn is_tag(key: &str) -> bool {
+    key.ends_with(ENDING)
 }
 
 /// Takes the tag `name` off `step`, however it got it. Nothing happens if it does not have it.

@@ -1,4 +1,4 @@
-//! Who lives in a world: launches of ranks that save, readers, pruners and compactors.
+//! Who lives in a world: launches of ranks that save, readers, pruners, compactors and taggers.
 //!
 //! Whoever else works on runs is added here: something with a process of its own, which uses the real code over the
 //! simulated store and tells the ledger what it was promised.
@@ -7,17 +7,19 @@ mod compactor;
 mod launch;
 mod pruner;
 mod reader;
+mod tagger;
 
 use crate::disk::ProcessId;
 use crate::scheduler::{SimulatedClock, sleep};
 use crate::store::SimulatedStore;
-use crate::world::World;
+use crate::world::{DURABLE, Tier, World};
 use cairn_checkpoint::Clock;
-use cairn_store::Store;
+use cairn_store::{Store, Tiered};
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use launch::resume_uploads;
 pub(crate) use pruner::ABANDONED_AFTER;
 pub(crate) use reader::read_newest;
 
@@ -32,6 +34,8 @@ pub(crate) trait Actor: Send {
 pub(crate) struct Process {
     pub(crate) world: Arc<World>,
     pub(crate) id: ProcessId,
+    /// The node it runs on.
+    pub(crate) node: usize,
 }
 
 impl Process {
@@ -41,6 +45,7 @@ impl Process {
         Self {
             world: world.clone(),
             id,
+            node: 0,
         }
     }
 
@@ -50,13 +55,38 @@ impl Process {
         Self {
             world: world.clone(),
             id,
+            node: 0,
         }
     }
 
+    /// The same on another node.
+    pub(crate) fn on_node(self, node: usize) -> Self {
+        Self { node, ..self }
+    }
+
+    /// The run as this process sees it: one store, or its tiers.
     pub(crate) fn store(&self) -> Arc<dyn Store> {
+        let Some(tiers) = self.world.case.scenario.tiers else {
+            return self.tier(DURABLE);
+        };
+        let (fast, durable) = (self.fast(), self.tier(DURABLE));
+        Arc::new(match tiers.nodes {
+            0 => Tiered::new(fast, durable),
+            _ => Tiered::per_node(fast, durable),
+        })
+    }
+
+    /// The fast tier of its node.
+    pub(crate) fn fast(&self) -> Arc<dyn Store> {
+        self.tier(1 + self.node % self.world.case.scenario.fast_tiers())
+    }
+
+    /// One tier alone.
+    pub(crate) fn tier(&self, tier: Tier) -> Arc<dyn Store> {
         Arc::new(SimulatedStore {
             world: self.world.clone(),
             process: self.id,
+            tier,
         })
     }
 
@@ -90,6 +120,7 @@ pub(crate) fn live(world: &Arc<World>) {
         .chain(reader::all(&world.case.scenario))
         .chain(pruner::all(&world.case.scenario))
         .chain(compactor::all(&world.case.scenario))
+        .chain(tagger::all(&world.case.scenario))
         .collect();
     let threads: Vec<_> = actors
         .into_iter()

@@ -59,6 +59,11 @@ pub enum Kind {
     },
     /// A bit of some published object is not what it was.
     BitRot,
+    /// A fast tier is gone with its machine, and with it everybody who runs.
+    FastLost {
+        /// The number of its disk.
+        tier: usize,
+    },
 }
 
 /// An operation of a store, as far as faults care.
@@ -89,6 +94,7 @@ impl Kind {
             Self::Hang { .. } => "hang",
             Self::ClockJump { .. } => "clock jumps",
             Self::BitRot => "bit rot",
+            Self::FastLost { .. } => "fast tier lost",
         }
     }
 
@@ -171,6 +177,7 @@ impl fmt::Display for Kind {
             Self::Hang { seconds } => write!(f, "the process stands still for {seconds} s"),
             Self::ClockJump { seconds } => write!(f, "the clock jumps by {seconds} s"),
             Self::BitRot => write!(f, "a bit at rest flips"),
+            Self::FastLost { tier } => write!(f, "fast tier {tier} is lost, and everybody dies"),
         }
     }
 }

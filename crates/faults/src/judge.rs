@@ -1,5 +1,7 @@
 //! The rules, checked when everybody is done: every promise is kept, every failure was told, nothing is left over.
 
+mod tiers;
+
 use crate::actors::{ABANDONED_AFTER, Process, read_newest};
 use crate::content::{Loaded, load_options};
 use crate::disk::Loss;
@@ -7,9 +9,10 @@ use crate::fault::Kind;
 use crate::ledger::Rule;
 use crate::scenario::Keeping;
 use crate::scheduler::time_of_day;
-use crate::world::World;
+use crate::world::{DURABLE, Tier, World, label};
 use cairn_checkpoint::retention::{self, Keep, PrunePlan};
 use cairn_checkpoint::{Checkpoint, Checkpointer, Error, World as Ranks, step_folder, verify};
+use cairn_store::Store;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +32,15 @@ pub(crate) fn judge(world: &Arc<World>) {
     judge.end_all();
     judge.failures_were_told();
     judge.nothing_failed_for_nothing();
+    judge.look_at_tiers();
     judge.promises_are_kept();
     // Of a world whose listings lag behind, this one sees everything.
     if let Err(error) = read_newest(&judge.process) {
         judge.violate(format!("the newest step cannot be loaded: {error}"));
     }
     judge.newest_is_not_older_than_promised();
-    judge.nothing_is_left_over();
+    judge.nothing_is_left_over(DURABLE);
+    judge.fast_tier_is_tidy();
 }
 
 struct Judge {
@@ -105,9 +110,9 @@ impl Judge {
             return;
         }
         state.ledger.check(Rule::Reason);
-        let (failures, removed) = (state.ledger.failures.iter(), &state.ledger.removed);
+        let (failures, ledger) = (state.ledger.failures.iter(), &state.ledger);
         let broken: Vec<String> = failures
-            .filter(|told| !(removed.contains(&told.step) || rivals && told.is_taken))
+            .filter(|told| !(ledger.is_removed(told.step) || rivals && told.is_taken))
             .map(|told| format!("step {} failed for nothing: {}", told.step, told.reason))
             .collect();
         drop(state);
@@ -117,27 +122,24 @@ impl Judge {
     /// What is committed loads, and what was promised is committed.
     fn promises_are_kept(&self) {
         let ranks = Ranks::new(0, 1, "judge").expect("rank 0 of 1");
-        let run = Checkpointer::new(self.process.store(), ranks);
+        let run = Checkpointer::new(self.process.tier(DURABLE), ranks);
         let steps = match run.steps() {
             Ok(steps) => steps,
             Err(error) => return self.violate(format!("the run cannot be listed: {error}")),
         };
         for step in &steps {
-            let checked = self.check_step(*step);
+            let checked = self.check_step(self.process.tier(DURABLE), *step);
             if let Err(text) = checked
                 && !self.world().lock().ledger.is_rotted(*step)
             {
                 self.violate(format!("step {step} is committed, but {text}"));
             }
         }
-        let (promises, removed) = {
-            let ledger = &self.world().lock().ledger;
-            (ledger.promises.clone(), ledger.removed.clone())
-        };
+        self.tagged_steps_stay(&steps);
+        let promises = self.world().lock().ledger.promises.clone();
         for promise in promises {
             let (who, step) = (&promise.who, promise.step);
-            let is_excused = removed.contains(&step) || self.world().lock().ledger.is_rotted(step);
-            if is_excused {
+            if self.world().lock().ledger.is_void(&promise) {
                 continue;
             }
             self.check(Rule::Promise);
@@ -145,7 +147,10 @@ impl Judge {
                 self.violate(format!("{who} was promised step {step}, which is gone"));
             }
             let attempt = self.attempt(step).filter(|found| *found != promise.attempt);
-            let may_differ = self.world().case.scenario.replace
+            let scenario = &self.world().case.scenario;
+            // Of what several launches left on the fast tiers, the youngest counts.
+            let may_differ = scenario.replace
+                || (scenario.overlapping && scenario.tiers.is_some())
                 || self.world().lock().ledger.rewritten.contains(&step);
             if let Some(other) = attempt.filter(|_| !may_differ) {
                 self.violate(format!(
@@ -156,29 +161,43 @@ impl Judge {
         }
     }
 
+    /// A step that somebody tagged is there, unless a pruning could not see the tag yet.
+    fn tagged_steps_stay(&self, steps: &[u64]) {
+        if self.world().case.scenario.keeping == Keeping::LaggingObjects {
+            return;
+        }
+        let tagged = self.world().lock().ledger.tagged.clone();
+        for step in tagged {
+            self.check(Rule::Promise);
+            if !steps.contains(&step) && !self.world().lock().ledger.is_rotted_anywhere(step) {
+                self.violate(format!("step {step} was tagged, and is gone"));
+            }
+        }
+    }
+
     fn attempt(&self, step: u64) -> Option<String> {
-        let checkpoint = Checkpoint::open(self.process.store(), step).ok()?;
+        let checkpoint = Checkpoint::open(self.process.tier(DURABLE), step).ok()?;
         Some(checkpoint.manifest().attempt.clone())
     }
 
     /// The files of other steps that a step refers to, and the marks that these are deleted. If its manifest rotted, only its pins tell,
     /// as the plan of a pruning has them.
-    fn referred(&self, step: u64, plan: &PrunePlan) -> Vec<String> {
-        let files = match Checkpoint::open(self.process.store(), step) {
+    fn referred(&self, tier: Tier, step: u64, plan: &PrunePlan) -> Vec<String> {
+        let files = match Checkpoint::open(self.process.tier(tier), step) {
             Ok(checkpoint) => checkpoint.manifest().base_files(),
             Err(_) => plan.held.keys().cloned().collect(),
         };
         let folders = files.iter().filter_map(|file| file.split_once('/'));
         let marks: Vec<String> = folders
-            .map(|(folder, _)| format!("{folder}/DELETED"))
+            .flat_map(|(folder, _)| ["DELETED", "kept.tag"].map(|name| format!("{folder}/{name}")))
             .collect();
         files.into_iter().chain(marks).collect()
     }
 
-    fn check_step(&self, step: u64) -> Result<(), String> {
+    fn check_step(&self, store: Arc<dyn Store>, step: u64) -> Result<(), String> {
         self.check(Rule::Whole);
         let text = |error: Error| error.to_string();
-        let checkpoint = Checkpoint::open(self.process.store(), step).map_err(text)?;
+        let checkpoint = Checkpoint::open(store, step).map_err(text)?;
         let report = verify(&checkpoint, 1.0, &|_| {}).map_err(text)?;
         if let Some(damage) = report.damage.first() {
             return Err(damage.to_string());
@@ -200,7 +219,7 @@ impl Judge {
         };
         self.check(Rule::Newest);
         let ranks = Ranks::new(0, 1, "judge").expect("rank 0 of 1");
-        let run = Checkpointer::new(self.process.store(), ranks);
+        let run = Checkpointer::new(self.process.tier(DURABLE), ranks);
         let newest = run.latest().map(|latest| latest.checkpoint.step());
         match newest {
             Ok(step) if step >= promised => {}
@@ -212,40 +231,30 @@ impl Judge {
     }
 
     /// After a last pruning there is nothing that no step needs.
-    fn nothing_is_left_over(&self) {
+    fn nothing_is_left_over(&self, tier: Tier) {
         self.check(Rule::Tidy);
-        let plan = match self.prune() {
+        let plan = match self.prune(tier) {
             Ok(plan) => plan,
             Err(error) => return self.violate(format!("the run cannot be pruned: {error}")),
         };
-        let rotted = |step: &u64| self.world().lock().ledger.is_rotted(*step);
-        let mut allowed = BTreeSet::new();
-        for step in plan.unusable.keys().copied().filter(rotted) {
-            allowed.insert(format!("{}/", step_folder(step)));
-            allowed.extend(self.referred(step, &plan));
-        }
-        for step in plan.keep.keys() {
-            let folder = step_folder(*step);
-            let attempt = self.attempt(*step).unwrap_or_default();
-            allowed.extend(self.referred(*step, &plan));
-            allowed.insert(format!("{folder}/{attempt}/"));
-            allowed.insert(format!("{folder}/COMMIT"));
-            // Half the rename of a pruner that died, in an object store: it goes with the step.
-            if self.world().case.scenario.keeping != Keeping::Files {
-                allowed.insert(format!("{folder}/DELETED"));
-            }
-        }
-        let found = self.world().lock().disk.list("", |_| false);
+        let rotted = |step: &u64| {
+            self.world()
+                .lock()
+                .ledger
+                .is_rotted_on(*step, |on| on == tier)
+        };
+        let allowed = self.allowed(tier, &plan, rotted);
+        let found = self.world().lock().disks[tier].list("", |_| false);
         for file in found {
             if !allowed.iter().any(|prefix| file.path.starts_with(prefix)) {
                 let holders = plan.held.get(&file.path);
                 let why = holders.map(|who| format!(" for {who}"));
-                let why = why.unwrap_or_default();
-                self.violate(format!("`{}` is left over{why}", file.path));
+                let (label, why) = (label(tier), why.unwrap_or_default());
+                self.violate(format!("`{label}{}` is left over{why}", file.path));
             }
         }
         for step in plan.keep.keys() {
-            if let Err(text) = self.check_step(*step)
+            if let Err(text) = self.check_step(self.process.tier(tier), *step)
                 && !rotted(step)
             {
                 self.violate(format!("pruning harmed step {step}: {text}"));
@@ -253,8 +262,39 @@ impl Judge {
         }
     }
 
-    fn prune(&self) -> Result<PrunePlan, Error> {
-        let store = self.process.store();
+    /// What a plan leaves, by how it begins.
+    fn allowed(
+        &self,
+        tier: Tier,
+        plan: &PrunePlan,
+        rotted: impl Fn(&u64) -> bool,
+    ) -> BTreeSet<String> {
+        let mut allowed = BTreeSet::new();
+        for step in plan.unusable.keys().copied().filter(rotted) {
+            allowed.insert(format!("{}/", step_folder(step)));
+            allowed.extend(self.referred(tier, step, plan));
+        }
+        for step in plan.keep.keys() {
+            let folder = step_folder(*step);
+            let checkpoint = Checkpoint::open(self.process.tier(tier), *step).ok();
+            let attempt = checkpoint.map(|found| found.manifest().attempt.clone());
+            allowed.extend(self.referred(tier, *step, plan));
+            allowed.insert(format!("{folder}/{}/", attempt.unwrap_or_default()));
+            allowed.insert(format!("{folder}/COMMIT"));
+            allowed.insert(format!("{folder}/kept.tag"));
+            // Half the rename of a pruner that died, in an object store: it goes with the step.
+            if self.world().case.scenario.keeping != Keeping::Files {
+                allowed.insert(format!("{folder}/DELETED"));
+            }
+        }
+        if tier != DURABLE {
+            allowed.insert("DURABLE".into());
+        }
+        allowed
+    }
+
+    fn prune(&self, tier: Tier) -> Result<PrunePlan, Error> {
+        let store = self.process.tier(tier);
         let now = time_of_day(self.world().lock().now + LONG_AFTER);
         let keep = Keep {
             last: 1,

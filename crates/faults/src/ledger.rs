@@ -2,7 +2,8 @@
 
 use crate::disk::ProcessId;
 use crate::fault::Kind;
-use cairn_checkpoint::is_data_file;
+use crate::world::{DURABLE, Tier};
+use cairn_checkpoint::{Level, is_data_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -12,14 +13,22 @@ use std::time::Duration;
 pub(crate) struct Ledger {
     pub(crate) promises: Vec<Promise>,
     pub(crate) failures: Vec<Told>,
-    /// Steps that a pruning was to remove.
-    pub(crate) removed: BTreeSet<u64>,
+    /// Steps that a rank was told are not on the durable tier, in words.
+    pub(crate) not_uploaded: Vec<(u64, String)>,
+    /// Attempts that somebody committed, by step, in the order in which they were.
+    pub(crate) commits: Vec<(u64, String)>,
+    /// Attempts that a pruning was to remove, by step.
+    pub(crate) removed: BTreeSet<(u64, String)>,
+    /// Steps that somebody tagged, and was told so.
+    pub(crate) tagged: BTreeSet<u64>,
     /// Steps that somebody rewrote as they were.
     pub(crate) rewritten: BTreeSet<u64>,
     /// Whether steps refer to files of others.
     pub(crate) is_shared: bool,
-    /// Objects that rotted.
-    pub(crate) rotted: BTreeSet<String>,
+    /// Objects that rotted, and the tier they did on.
+    pub(crate) rotted: BTreeSet<(Tier, String)>,
+    /// Attempts of which ranks were told that their own files are on the fast tier of their node: the steps, and these ranks.
+    pub(crate) parts: BTreeMap<(u64, String), BTreeSet<usize>>,
     /// Faults that happened.
     pub(crate) happened: Vec<Kind>,
     /// How often each rule was checked.
@@ -70,7 +79,8 @@ pub(crate) struct Promise {
     pub(crate) who: String,
     pub(crate) step: u64,
     pub(crate) attempt: String,
-    pub(crate) content: u64,
+    /// Where it is safe.
+    pub(crate) level: Level,
 }
 
 /// A rank was told that its step is not safe.
@@ -89,11 +99,49 @@ pub(crate) struct Told {
 }
 
 impl Ledger {
-    /// Whether an object of the step rotted, or one that it may refer to.
+    /// Whether an object of the step rotted on the durable tier, or one that it may refer to.
     pub(crate) fn is_rotted(&self, step: u64) -> bool {
+        self.is_rotted_on(step, |tier| tier == DURABLE)
+    }
+
+    /// Whether an object of the step rotted on some tier, or one that it may refer to.
+    pub(crate) fn is_rotted_anywhere(&self, step: u64) -> bool {
+        self.is_rotted_on(step, |_| true)
+    }
+
+    /// Whether an object of the step rotted on a tier that `counts`, or one that it may refer to.
+    pub(crate) fn is_rotted_on(&self, step: u64, counts: impl Fn(Tier) -> bool) -> bool {
         let folder = format!("{}/", cairn_checkpoint::step_folder(step));
-        let mut rotted = self.rotted.iter();
-        rotted.any(|path| path.starts_with(&folder) || (self.is_shared && is_data_file(path)))
+        let mut rotted = self.rotted.iter().filter(|(tier, _)| counts(*tier));
+        rotted.any(|(_, path)| path.starts_with(&folder) || (self.is_shared && is_data_file(path)))
+    }
+
+    /// A fast tier is gone, or cannot be uploaded, and what was promised to be there is void.
+    pub(crate) fn lose_fast(&mut self) {
+        self.tagged.clear();
+        self.promises
+            .retain(|promise| promise.level == Level::Durable);
+        self.parts.clear();
+    }
+
+    /// Whether a promise does not hold any more: what it is about rotted or was removed, or another attempt took its place and was.
+    pub(crate) fn is_void(&self, promise: &Promise) -> bool {
+        let (step, attempt) = (promise.step, &promise.attempt);
+        let last = |attempt: &String| {
+            let mut commits = self.commits.iter();
+            commits.rposition(|commit| commit.0 == step && commit.1 == *attempt)
+        };
+        let mut removed = self.removed.iter().filter(|removed| removed.0 == step);
+        let is_rotted = match promise.level {
+            Level::Durable => self.is_rotted(step),
+            _ => self.is_rotted_anywhere(step),
+        };
+        is_rotted || removed.any(|(_, gone)| gone == attempt || last(gone) > last(attempt))
+    }
+
+    /// Whether a pruning was to remove an attempt of the step.
+    pub(crate) fn is_removed(&self, step: u64) -> bool {
+        self.removed.iter().any(|removed| removed.0 == step)
     }
 
     /// The newest step that somebody was promised, and that has not rotted or been removed since.
@@ -103,24 +151,30 @@ impl Ledger {
 
     /// The newest step up to `most` that somebody was promised, and that has not rotted or been removed since.
     pub(crate) fn newest_promise_until(&self, most: u64) -> Option<u64> {
-        let steps = self.promises.iter().map(|promise| promise.step);
-        steps
-            .filter(|step| *step <= most)
-            .filter(|step| !self.is_rotted(*step) && !self.removed.contains(step))
-            .max()
+        let promises = self.promises.iter();
+        let standing = promises.filter(|promise| promise.step <= most && !self.is_void(promise));
+        standing.map(|promise| promise.step).max()
     }
 
     /// Writes down that steps are about to be removed, which must leave one that is as new as what was promised.
-    pub(crate) fn remove(&mut self, steps: &[u64], is_committed: impl Fn(u64) -> bool) {
+    pub(crate) fn remove(
+        &mut self,
+        steps: &BTreeMap<u64, String>,
+        is_committed: impl Fn(u64) -> bool,
+    ) {
         let newer = |promised: u64| (promised + 1..promised + 100).any(&is_committed);
-        if let Some(promised) = self.newest_promise().filter(|step| steps.contains(step))
+        if let Some(promised) = self
+            .newest_promise()
+            .filter(|step| steps.contains_key(step))
             && !newer(promised)
         {
             self.violate(format!(
                 "step {promised} is pruned, and there is none after it"
             ));
         }
-        self.removed.extend(steps);
+        let removed = steps.iter();
+        self.removed
+            .extend(removed.map(|(step, attempt)| (*step, attempt.clone())));
     }
 
     /// Writes down that a rule is checked, now.

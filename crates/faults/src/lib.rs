@@ -48,4 +48,4 @@ pub use defect::Defect;
 pub use disk::Loss;
 pub use fault::{Fault, Kind};
 pub use ledger::Rule;
-pub use scenario::{Case, Keeping, Scenario};
+pub use scenario::{Case, Keeping, Scenario, Tiers};

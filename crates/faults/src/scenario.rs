@@ -1,6 +1,6 @@
 //! What happens in a case besides faults: who saves what, who reads, who deletes.
 
-use crate::fault::{self, Fault};
+use crate::fault::{self, Fault, Kind};
 use crate::random::Random;
 use std::fmt;
 
@@ -32,6 +32,8 @@ pub struct Scenario {
     pub queued: bool,
     /// Whether saves refer to blocks of earlier steps that are as they were.
     pub delta: bool,
+    /// Whether data files are compressed.
+    pub compress: bool,
     /// How often somebody makes the newest step stand alone.
     pub compactions: u64,
     /// Whether a rank goes on after a failed save.
@@ -40,10 +42,25 @@ pub struct Scenario {
     pub readings: u64,
     /// How often somebody prunes meanwhile.
     pub prunings: u64,
+    /// How often somebody tags a step meanwhile.
+    pub taggings: u64,
     /// How many of the newest steps these keep.
     pub keep_last: usize,
     /// How many of a hundred operations take a while.
     pub slow_percent: u64,
+    /// Whether there is a fast tier before the store.
+    pub tiers: Option<Tiers>,
+}
+
+/// A fast tier of files before the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tiers {
+    /// How many nodes have one of their own; 0, if all ranks share one.
+    pub nodes: usize,
+    /// How many durable steps stay on it.
+    pub keep_fast: usize,
+    /// Whether ranks wait for each step to be durable before they go on.
+    pub eager: bool,
 }
 
 /// What lies under the store.
@@ -61,8 +78,17 @@ impl Case {
     /// The case of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, "case");
-        let scenario = Scenario::draw(&mut random);
-        let faults = fault::draw(&mut random, scenario.keeping, scenario.operations());
+        let mut scenario = Scenario::draw(&mut random);
+        let mut more = Random::new(seed, "more");
+        scenario.draw_more(&mut more);
+        scenario.compress = Random::new(seed, "compression").chance(25);
+        let operations = scenario.operations();
+        let mut faults = fault::draw(&mut random, scenario.keeping, operations);
+        if scenario.tiers.is_some() && more.chance(30) {
+            let tier = 1 + more.index(scenario.fast_tiers());
+            let (at, kind) = (more.below(operations), Kind::FastLost { tier });
+            faults.push(Fault { at, kind });
+        }
         Self {
             seed,
             scenario,
@@ -88,13 +114,44 @@ impl Scenario {
             replace: random.chance(25),
             queued: random.chance(25),
             delta,
+            compress: false,
             compactions: if delta { random.below(3) } else { 0 },
             stubborn: random.chance(50),
             readings: random.below(3),
             prunings: random.below(3),
             keep_last: 1 + random.index(2),
             slow_percent: random.pick(&[0, 0, 5, 20]),
+            taggings: 0,
+            tiers: None,
         }
+    }
+
+    /// Draws what worlds have more of, from numbers of its own.
+    fn draw_more(&mut self, random: &mut Random) {
+        self.taggings = random.pick(&[0, 0, 1, 2]);
+        if random.chance(40) {
+            let tiers = Tiers {
+                nodes: random.pick(&[0, 0, 2, 3]),
+                keep_fast: 1 + random.index(2),
+                eager: random.chance(30),
+            };
+            if tiers.nodes > 0 {
+                // No node knows which steps are committed.
+                self.delta = false;
+                self.compactions = 0;
+            }
+            self.tiers = Some(tiers);
+        }
+    }
+
+    /// How many fast tiers there are.
+    pub(crate) fn fast_tiers(&self) -> usize {
+        self.tiers.map_or(0, |tiers| tiers.nodes.max(1))
+    }
+
+    /// Whether each node has a fast tier of its own.
+    pub(crate) fn is_per_node(&self) -> bool {
+        self.tiers.is_some_and(|tiers| tiers.nodes > 0)
     }
 
     /// About how many operations it has.
@@ -104,6 +161,11 @@ impl Scenario {
             30
         } else {
             12
+        };
+        let each = if self.tiers.is_some() {
+            each + 40
+        } else {
+            each
         };
         20 + ranks as u64 * self.steps * each
     }
@@ -129,8 +191,11 @@ impl Scenario {
         add(&|less| less.steps = (less.steps - 1).max(1));
         add(&|less| less.readings = less.readings.saturating_sub(1));
         add(&|less| less.prunings = less.prunings.saturating_sub(1));
+        add(&|less| less.taggings = less.taggings.saturating_sub(1));
         add(&|less| less.compactions = less.compactions.saturating_sub(1));
+        add(&|less| less.tiers = None);
         add(&|less| less.delta = false);
+        add(&|less| less.compress = false);
         add(&|less| less.queued = false);
         add(&|less| less.overlapping = false);
         add(&|less| less.slow_percent = 0);
@@ -156,9 +221,12 @@ impl fmt::Display for Case {
             (it.replace, "replacing steps"),
             (it.queued, "saving behind each other"),
             (it.delta, "saving what changed"),
+            (it.compress, "compressing"),
             (it.compactions > 0, "compacting"),
             (it.stubborn, "going on after failures"),
             (it.slow_percent > 0, "slowly"),
+            (it.tiers.is_some() && !it.is_per_node(), "on tiers"),
+            (it.is_per_node(), "on tiers with nodes of their own"),
         ];
         for (is, word) in words {
             if is {
@@ -167,8 +235,8 @@ impl fmt::Display for Case {
         }
         write!(
             f,
-            "; {} steps each; {} readings, {} prunings that keep {}",
-            it.steps, it.readings, it.prunings, it.keep_last
+            "; {} steps each; {} readings, {} taggings, {} prunings that keep {}",
+            it.steps, it.readings, it.taggings, it.prunings, it.keep_last
         )?;
         for fault in &self.faults {
             write!(f, "\n  {fault}")?;

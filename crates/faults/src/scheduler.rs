@@ -145,9 +145,7 @@ impl Clock for SimulatedClock {
     }
 
     fn sleep(&self, duration: Duration) {
-        if self.world.lock().processes[self.process].is_alive {
-            sleep(&self.world, duration);
-        }
+        sleep(&self.world, duration);
     }
 }
 

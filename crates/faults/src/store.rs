@@ -11,7 +11,7 @@ use crate::disk::{Disk, Listed, ProcessId, TEMP, folder_of, is_temp};
 use crate::fault::Operation;
 use crate::scenario::Keeping;
 use crate::scheduler::{pass, sleep};
-use crate::world::{Failure, Fate, State, World};
+use crate::world::{DURABLE, Failure, Fate, State, Tier, World, label};
 use answer::{describe, failed, taken};
 use cairn_store::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store};
 use std::sync::Arc;
@@ -29,6 +29,7 @@ const MAX_SLOW_MILLIS: u64 = 400;
 pub(crate) struct SimulatedStore {
     pub(crate) world: Arc<World>,
     pub(crate) process: ProcessId,
+    pub(crate) tier: Tier,
 }
 
 impl SimulatedStore {
@@ -72,7 +73,8 @@ impl SimulatedStore {
         if is_lost && key.ends_with("/FAILED") {
             state.processes[self.process].is_muted = true;
         }
-        state.note(self.process, &format!("{name} `{key}`{outcome}"));
+        let label = label(self.tier);
+        state.note(self.process, &format!("{name} `{label}{key}`{outcome}"));
         drop(state);
         // The answer is on its way, while others already see the effect.
         self.dawdle();
@@ -99,7 +101,7 @@ impl SimulatedStore {
     }
 
     fn is_files(&self) -> bool {
-        self.world.case.scenario.keeping == Keeping::Files
+        self.tier != DURABLE || self.world.case.scenario.keeping == Keeping::Files
     }
 
     /// Begins an unpublished file beside the place of `key`.
@@ -109,7 +111,7 @@ impl SimulatedStore {
             let number = state.random.next();
             let path = format!("{folder}/{TEMP}{number:016x}");
             let path = path.trim_start_matches('/').to_string();
-            state.disk.create(&path, self.process, now);
+            state.disks[self.tier].create(&path, self.process, now);
             Ok(path)
         })
     }
@@ -117,7 +119,7 @@ impl SimulatedStore {
     fn write(&self, temp: &str, key: &str, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let written = self.operate(Operation::Write, "write", key, |state| {
             let now = state.now;
-            state.disk.write(temp, offset, bytes, now);
+            state.disks[self.tier].write(temp, offset, bytes, now);
             Ok(())
         });
         match written {
@@ -131,7 +133,7 @@ impl SimulatedStore {
         let early = self.has(Defect::PublishBeforeSync);
         if self.is_files() && !early {
             self.operate(Operation::Change, "sync", key, |state| {
-                state.disk.sync(temp);
+                state.disks[self.tier].sync(temp);
                 Ok(())
             })?;
         }
@@ -140,27 +142,28 @@ impl SimulatedStore {
             false => Operation::Conditional,
         };
         self.operate(kind, name_of(mode), key, |state| {
-            if mode == PutMode::Create && state.disk.exists(key) {
+            if mode == PutMode::Create && state.disks[self.tier].exists(key) {
                 return Err(taken(key));
             }
             let now = state.now;
-            if !state.disk.rename(temp, key, self.process, now) {
+            if !state.disks[self.tier].rename(temp, key, self.process, now) {
                 return Err(Error::NotFound {
                     key: temp.to_string(),
                 });
             }
             if !self.is_files() {
-                state.disk.sync(key);
-                state.disk.sync_up(folder_of(key));
+                state.disks[self.tier].sync(key);
+                state.disks[self.tier].sync_up(folder_of(key));
             }
+            state.look_at_commit(self.tier, key);
             Ok(())
         })?;
         if self.is_files() && !self.has(Defect::FolderNotSynced) {
             self.operate(Operation::Change, "sync the folder of", key, |state| {
                 if early {
-                    state.disk.sync(key);
+                    state.disks[self.tier].sync(key);
                 }
-                state.disk.sync_up(folder_of(key));
+                state.disks[self.tier].sync_up(folder_of(key));
                 Ok(())
             })?;
         }
@@ -172,15 +175,16 @@ impl SimulatedStore {
         let mut state = self.world.lock();
         if state.processes[self.process].is_alive {
             let now = state.now;
-            state.disk.remove(temp, self.process, now);
+            state.disks[self.tier].remove(temp, self.process, now);
         }
     }
 
     fn listed(&self, prefix: &str, what: &'static str) -> Result<Vec<Listed>, Error> {
-        let lagging = self.world.case.scenario.keeping == Keeping::LaggingObjects;
+        let lagging =
+            self.tier == DURABLE && self.world.case.scenario.keeping == Keeping::LaggingObjects;
         self.operate(Operation::Read, what, prefix, |state| {
             let State {
-                disk,
+                disks,
                 random,
                 now,
                 processes,
@@ -188,7 +192,7 @@ impl SimulatedStore {
             } = state;
             let lagging = lagging && !processes[self.process].is_immune;
             let lag = |when: Duration| lagging && when + MAX_LAG > *now && random.chance(50);
-            Ok(disk.list(prefix, lag))
+            Ok(disks[self.tier].list(prefix, lag))
         })
     }
 
@@ -199,7 +203,7 @@ impl SimulatedStore {
         name: &'static str,
     ) -> Result<T, Error> {
         self.operate(Operation::Read, name, key, |state| {
-            let bytes = state.disk.read(key);
+            let bytes = state.disks[self.tier].read(key);
             bytes.map(&take).ok_or_else(|| Error::NotFound {
                 key: key.to_string(),
             })
@@ -209,7 +213,7 @@ impl SimulatedStore {
 
 impl Store for SimulatedStore {
     fn url(&self) -> String {
-        "simulated:".into()
+        format!("simulated:{}", label(self.tier))
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
@@ -225,7 +229,7 @@ impl Store for SimulatedStore {
     }
 
     fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
-        if self.world.lock().disk.exists(key) {
+        if self.world.lock().disks[self.tier].exists(key) {
             return Err(taken(key));
         }
         let temp = self.begin(key)?;
@@ -243,7 +247,7 @@ impl Store for SimulatedStore {
 
     fn head(&self, key: &str) -> Result<Option<ObjectMeta>, Error> {
         self.operate(Operation::Read, "head", key, |state| {
-            let found = state.disk.list(folder_of(key), |_| false);
+            let found = state.disks[self.tier].list(folder_of(key), |_| false);
             Ok(found
                 .into_iter()
                 .find(|file| file.path == key)
@@ -288,15 +292,15 @@ impl Store for SimulatedStore {
     fn delete(&self, key: &str) -> Result<(), Error> {
         self.operate(Operation::Change, "delete", key, |state| {
             let now = state.now;
-            state.disk.remove(key, self.process, now);
+            state.disks[self.tier].remove(key, self.process, now);
             if !self.is_files() {
-                state.disk.sync_up(folder_of(key));
+                state.disks[self.tier].sync_up(folder_of(key));
             }
             Ok(())
         })?;
         if self.is_files() && !self.has(Defect::FolderNotSynced) {
             self.operate(Operation::Change, "sync the folder of", key, |state| {
-                state.disk.sync_up(folder_of(key));
+                state.disks[self.tier].sync_up(folder_of(key));
                 Ok(())
             })?;
         }
@@ -308,7 +312,7 @@ impl Store for SimulatedStore {
             return Ok(());
         }
         self.operate(Operation::Change, "settle", prefix, |state| {
-            state.disk.sync_up(prefix);
+            state.disks[self.tier].sync_up(prefix);
             Ok(())
         })
     }
@@ -316,11 +320,12 @@ impl Store for SimulatedStore {
     fn sweep(&self, prefix: &str) -> Result<u64, Error> {
         self.operate(Operation::Change, "sweep", prefix, |state| {
             let State {
-                disk,
+                disks,
                 processes,
                 now,
                 ..
             } = state;
+            let disk = &mut disks[self.tier];
             let dead = disk.leftovers(|process| !processes[process].is_alive);
             for path in &dead {
                 disk.remove(path, self.process, *now);
@@ -343,11 +348,12 @@ impl SimulatedStore {
             PutMode::Replace => Operation::Write,
         };
         self.operate(kind, name_of(mode), key, |state| {
-            if mode == PutMode::Create && state.disk.exists(key) {
+            if mode == PutMode::Create && state.disks[self.tier].exists(key) {
                 return Err(taken(key));
             }
             let now = state.now;
-            store_object(&mut state.disk, key, bytes, self.process, now);
+            store_object(&mut state.disks[self.tier], key, bytes, self.process, now);
+            state.look_at_commit(self.tier, key);
             Ok(())
         })
     }

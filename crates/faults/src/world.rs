@@ -10,12 +10,28 @@ use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::scenario::Case;
 use crate::trace::Trace;
+use cairn_checkpoint::{COMMIT, parse_step_folder};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The longest an operation takes, in microseconds.
 const MAX_LATENCY_MICROS: u64 = 3000;
+
+/// A tier, by the number of its disk.
+pub(crate) type Tier = usize;
+
+/// The durable tier, or the only store there is.
+pub(crate) const DURABLE: Tier = 0;
+
+/// What stands before the keys of a tier in a trace.
+pub(crate) fn label(tier: Tier) -> String {
+    match tier {
+        DURABLE => String::new(),
+        fast => format!("fast{fast}:"),
+    }
+}
 
 /// One world.
 #[derive(Debug)]
@@ -32,7 +48,8 @@ pub(crate) struct State {
     pub(crate) now: Duration,
     /// Threads that sleep, by number, and until when.
     pub(crate) asleep: BTreeMap<usize, Duration>,
-    pub(crate) disk: Disk,
+    /// What each tier lies on: the durable one first, then the fast one, or that of each node.
+    pub(crate) disks: Vec<Disk>,
     pub(crate) processes: Vec<ProcessState>,
     pub(crate) trace: Trace,
     pub(crate) ledger: Ledger,
@@ -91,7 +108,9 @@ impl World {
             random: Random::new(case.seed, "world"),
             now: Duration::ZERO,
             asleep: BTreeMap::new(),
-            disk: Disk::default(),
+            disks: (0..=case.scenario.fast_tiers())
+                .map(|_| Disk::default())
+                .collect(),
             processes: Vec::new(),
             trace: Trace::default(),
             ledger: Ledger {
@@ -139,6 +158,21 @@ impl State {
         self.trace.line(self.now, &who, text);
     }
 
+    /// Writes down which attempt is committed, if that is what was put at `key`.
+    pub(crate) fn look_at_commit(&mut self, tier: Tier, key: &str) {
+        let step = key
+            .strip_suffix(&format!("/{COMMIT}"))
+            .and_then(parse_step_folder);
+        let manifest = self.disks[tier]
+            .read(key)
+            .map(serde_json::from_slice::<Value>);
+        if let (Some(step), Some(Ok(manifest))) = (step, manifest)
+            && let Some(attempt) = manifest["attempt"].as_str()
+        {
+            self.ledger.commits.push((step, attempt.to_string()));
+        }
+    }
+
     /// Counts an operation and decides what happens to it.
     pub(crate) fn fate(&mut self, process: ProcessId, operation: Operation) -> Fate {
         if !self.processes[process].is_alive {
@@ -168,7 +202,10 @@ impl State {
     fn befall(&mut self, process: ProcessId, kind: Kind) -> Fate {
         match kind {
             Kind::Kill { after: true } | Kind::Crash { after: true, .. } => Fate::DiesAfter(kind),
-            Kind::Kill { .. } | Kind::Crash { .. } | Kind::PowerLoss { .. } => {
+            Kind::Kill { .. }
+            | Kind::Crash { .. }
+            | Kind::PowerLoss { .. }
+            | Kind::FastLost { .. } => {
                 self.die(process, kind);
                 Fate::Dies
             }
@@ -186,10 +223,15 @@ impl State {
                 Fate::Works
             }
             Kind::BitRot => {
-                let State { disk, random, .. } = self;
-                if let Some(path) = disk.rot(random) {
-                    self.note(process, &format!("! a bit of `{path}` flips"));
-                    self.ledger.rotted.insert(path);
+                let State { disks, random, .. } = self;
+                let tier = match disks.len() {
+                    1 => DURABLE,
+                    count => random.index(count),
+                };
+                if let Some(path) = disks[tier].rot(random) {
+                    let label = label(tier);
+                    self.note(process, &format!("! a bit of `{label}{path}` flips"));
+                    self.ledger.rotted.insert((tier, path));
                 }
                 Fate::Works
             }
@@ -198,13 +240,21 @@ impl State {
 
     /// Ends a process, or all of them, and loses what the kind of end loses.
     pub(crate) fn die(&mut self, process: ProcessId, kind: Kind) {
-        let State { disk, random, .. } = self;
-        match kind {
-            Kind::Crash { loss, .. } => disk.lose(Some(process), loss, random),
-            Kind::PowerLoss { loss } => disk.lose(None, loss, random),
-            _ => {}
+        let State { disks, random, .. } = self;
+        for disk in disks.iter_mut() {
+            match kind {
+                Kind::Crash { loss, .. } => disk.lose(Some(process), loss, random),
+                Kind::PowerLoss { loss } => disk.lose(None, loss, random),
+                _ => {}
+            }
         }
-        let all = matches!(kind, Kind::PowerLoss { .. });
+        if let Kind::FastLost { tier } = kind {
+            if let Some(disk) = disks.get_mut(tier) {
+                *disk = Disk::default();
+            }
+            self.ledger.lose_fast();
+        }
+        let all = matches!(kind, Kind::PowerLoss { .. } | Kind::FastLost { .. });
         for (id, other) in self.processes.iter_mut().enumerate() {
             if id == process || (all && !other.is_immune) {
                 other.is_alive = false;

@@ -8,9 +8,9 @@ use crate::load::Workers;
 use crate::pace::Pace;
 use crate::packed::{self, is_packed};
 use crate::pool::CHUNK_BYTES;
+use crate::sync::thread;
 use crate::writer::{chunk_count, chunk_len};
 use cairn_store::{AlignedBuffer, ObjectReader, ObjectWriter, Store};
-use std::thread;
 
 /// Threads that read one file, with a chunk of memory each.
 const THREADS: usize = 4;

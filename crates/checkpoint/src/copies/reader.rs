@@ -5,10 +5,11 @@ use crate::Error;
 use crate::checkpoint::StoredFile;
 use crate::checksum::BLOCK_BYTES;
 use crate::packed;
+use crate::sync::{Mutex, PoisonError};
 use cairn_store::{AlignedBuffer, Error as StoreError, ObjectReader, Tiered};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A data file whose blocks come from the nearest tier that has them as they were written.
 ///

@@ -8,9 +8,10 @@ use crate::commit::{Attempt, IfCommitted};
 use crate::copies::{Checksums, Copying, is_absent, read_manifest};
 use crate::delta::{References, pin};
 use crate::error::StoreContext;
-use crate::names::AttemptKeys;
+use crate::names::{AttemptKeys, step_folder};
 use crate::packed;
 use crate::part::{Part, parse_whole};
+use crate::tags::is_tag;
 use cairn_store::{Error as StoreError, PutMode, Store};
 
 impl Upload {
@@ -19,13 +20,25 @@ impl Upload {
     /// # Crash safety
     /// The durable tier sees a commit of an ordinary save.
     pub(super) fn carry(&self, route: &Route) -> Result<bool, Error> {
+        match self.try_to_carry(route) {
+            // Another attempt came while this one was on its way: the younger counts.
+            Err(Error::StepTaken { .. }) if self.origin != Origin::Saved => {
+                self.try_to_carry(route)
+            }
+            carried => carried,
+        }
+    }
+
+    fn try_to_carry(&self, route: &Route) -> Result<bool, Error> {
         let (durable, keys) = (route.tiers.durable().as_ref(), self.attempt.keys());
         if let Some(attempt) = self.for_durable(route)?
-            && !attempt.is_committed(durable)?
+            // Put by an earlier try, perhaps, that then failed to make it durable.
+            && !attempt.is_safe(durable)?
         {
             for writer in &self.writers {
                 upload_writer(route, &keys, *writer)?;
             }
+            upload_tags(route, self.step())?;
             if !self.commit(&attempt, route)? {
                 return Ok(false);
             }
@@ -72,11 +85,11 @@ impl Upload {
             return Ok(true);
         }
         // Whoever uploads last finds nothing missing.
-        if attempt.missing_writers(durable)?.is_empty() {
+        if attempt.is_complete(durable)? {
             attempt.commit(durable)?;
             return Ok(true);
         }
-        attempt.is_committed(durable)
+        attempt.is_safe(durable)
     }
 }
 
@@ -203,6 +216,25 @@ fn is_there(route: &Route, file: &StoredFile, crcs: &Checksums) -> Result<bool, 
         }
         Err(error) => Err(error),
     }
+}
+
+/// Brings the tags of a step along, before it is committed: a pruning may have taken those for leftovers that came before the step.
+fn upload_tags(route: &Route, step: u64) -> Result<(), Error> {
+    let (fast, durable) = (route.tiers.fast(), route.tiers.durable());
+    let folder = step_folder(step);
+    let beside = fast.list_files(&folder);
+    let beside = beside.doing(|| format!("list `{folder}`"))?;
+    for key in { beside.into_iter() }
+        .map(|meta| meta.key)
+        .filter(|key| is_tag(key))
+    {
+        let bytes = fast.get(&key).doing(|| format!("read `{key}`"))?;
+        match durable.put(&key, &bytes, PutMode::Create) {
+            Err(StoreError::AlreadyExists { .. }) => {}
+            put => put.doing(|| format!("upload `{key}`"))?,
+        }
+    }
+    Ok(())
 }
 
 /// Nobody depends on a timeline.

@@ -10,11 +10,12 @@ use crate::Error;
 use crate::delta::References;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
-use crate::names::{AttemptKeys, DURABLE, hidden_key, step_folder};
+use crate::names::{AttemptKeys, DURABLE, hidden_key, is_timeline, step_folder};
 use crate::retention::delete_pins;
 use crate::run::all_steps;
 use crate::standing::{committed_attempt, hidden_attempt, hide};
 use cairn_store::{PutMode, Store, Tiered};
+use std::time::SystemTime;
 
 /// Marks an attempt as no longer needed on the fast tier. If that fails, it is found out again.
 pub(super) fn mark(tiers: &Tiered, keys: &AttemptKeys) {
@@ -65,26 +66,31 @@ pub(super) fn is_durable(tiers: &Tiered, keys: &AttemptKeys) -> Result<bool, Err
 
 /// Deletes steps from the fast tier that are durable and older than the newest few that are, but for files that others there refer to.
 ///
-/// What is not durable stays. Where each node has a fast tier of its own, files that have no mark and are older than a durable step belong to
-/// attempts that were never completed: every rank uploads in order.
+/// What is not durable stays. Where each node has a fast tier of its own, files that have no mark and were written before those of a durable
+/// step belong to attempts that were never completed: every rank uploads in the order in which it saved. The number of the step does not tell:
+/// a run may go back.
 pub(super) fn prune(route: &Route) -> Result<(), Error> {
     let (Some(keep), tiers) = (route.keep, &route.tiers) else {
         return Ok(());
     };
     let (fast, mut kept, mut going) = (tiers.fast().as_ref(), 0, Vec::new());
+    let mut uploaded = None;
     for step in all_steps(fast)?.into_iter().rev() {
         let attempts = durable_attempts(tiers, step)?;
         if kept < keep.max(1) {
+            for (name, _) in attempts.iter().filter(|(_, durable)| *durable) {
+                uploaded = uploaded.max(written(fast, &AttemptKeys::new(step, name))?);
+            }
             kept += usize::from(attempts.iter().any(|(_, durable)| *durable));
             continue;
         }
-        let free = |(_, durable): &(String, bool)| *durable || tiers.is_per_node();
-        going.extend(
-            attempts
-                .into_iter()
-                .filter(free)
-                .map(|(name, _)| (step, name)),
-        );
+        for (name, durable) in attempts {
+            let keys = AttemptKeys::new(step, &name);
+            let is_given_up = || Ok::<_, Error>(written(fast, &keys)? < uploaded);
+            if durable || (tiers.is_per_node() && is_given_up()?) {
+                going.push((step, name));
+            }
+        }
     }
     if going.is_empty() {
         return Ok(());
@@ -111,6 +117,14 @@ pub(super) fn prune(route: &Route) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// When the last data or part of an attempt was written on the fast tier.
+fn written(fast: &dyn Store, keys: &AttemptKeys) -> Result<Option<SystemTime>, Error> {
+    let (folder, mark) = (&keys.folder, keys.durable());
+    let listing = fast.list(folder).doing(|| format!("list `{folder}`"))?;
+    let files = { listing.iter() }.filter(|meta| meta.key != mark && !is_timeline(&meta.key));
+    Ok(files.map(|meta| meta.modified).max())
 }
 
 /// The attempts of a step on the fast tier, and whether each is durable.

@@ -50,12 +50,15 @@ fn attempts(route: &Route, step: u64) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Whether an attempt is durable, or was given up by a writer.
+/// Whether an attempt is durable, or was given up by a writer. One that is committed was not: others did what that one could not.
 fn is_settled(route: &Route, step: u64, attempt: &str) -> Result<bool, Error> {
     let keys = AttemptKeys::new(step, attempt);
+    if marks::is_durable(&route.tiers, &keys)? {
+        return Ok(true);
+    }
     let failed = route.tiers.fast().head(&keys.failed());
     let failed = failed.doing(|| format!("look for `{}`", keys.failed()))?;
-    Ok(failed.is_some() || marks::is_durable(&route.tiers, &keys)?)
+    Ok(failed.is_some() && route.tiers.is_per_node())
 }
 
 /// What this rank has to do for an attempt, if anything.

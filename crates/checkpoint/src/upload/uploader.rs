@@ -6,14 +6,18 @@ use crate::commit::Attempt;
 use crate::error::chain;
 use crate::outcome::stopped;
 use crate::saving::Saving;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The first and the longest pause after a try that failed.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How soon a pause ends when the run is closed.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// Uploads one step after another. A step that fails is tried again and again, and those after it wait; what is left when the run is closed is
 /// tried once more and then left to the next launch.
@@ -141,12 +145,21 @@ impl Shared {
                 pause = PAUSES.0;
                 continue;
             }
-            let queue = self.lock();
-            let paused = self
-                .changed
-                .wait_timeout_while(queue, pause, |queue| !queue.closing);
-            drop(paused.unwrap_or_else(PoisonError::into_inner));
+            self.rest(pause);
             pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// Pauses, by the clock of the run, but no longer than until it is closed.
+    fn rest(&self, pause: Duration) {
+        let clock = &self.route.patience.clock;
+        let until = clock.elapsed() + pause;
+        while !self.lock().closing {
+            let left = until.saturating_sub(clock.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            clock.sleep(left.min(SLICE));
         }
     }
 
@@ -188,8 +201,13 @@ impl Shared {
         }
         if give_up || is_last {
             self.lock().failed.push(job.upload.clone());
-        } else {
+        }
+        if !give_up {
             self.hold_up_others(&job.upload);
+        }
+        if !give_up && is_last {
+            // Those behind it are left to the next launch, too: whoever finds a step durable counts on those before it.
+            self.lock().jobs.truncate(1);
         }
         give_up || is_last
     }

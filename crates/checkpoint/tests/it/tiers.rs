@@ -9,11 +9,12 @@ mod nodes;
 
 use crate::common::{Model, checkpointer, copy_of, latest, memory, quick, replace, together};
 use cairn_checkpoint::retention::{self, Keep};
+use cairn_checkpoint::tags::{tag, untag};
 use cairn_checkpoint::{
     Checkpointer, Error, Level, LoadOptions, Options, SaveOptions, Strictness, Target, World,
 };
 use cairn_store::testing::{Fault, FlakyStore, Operation, Rule};
-use cairn_store::{Memory, Store, Tiered};
+use cairn_store::{Memory, PutMode, Store, Tiered};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -181,6 +182,46 @@ fn what_is_on_the_fast_tier_only_is_uploaded_by_the_next_launch_of_any_size() {
             Model::on(MESH, step).assert_whole(&alone.open(step).unwrap());
         }
     }
+}
+
+#[test]
+fn a_step_that_is_committed_is_uploaded_whoever_said_that_it_failed() {
+    let (fast, durable) = (memory(), memory());
+    let model = Model::on(MESH, 1);
+    model.save_ok(&fast, 1);
+    let part = { fast.list("step-00000001").unwrap().into_iter() }
+        .find(|meta| meta.key.ends_with(".part"))
+        .unwrap();
+    // One rank could not tell whether it was committed, and another saw that it was.
+    let failed = format!("{}/FAILED", part.key.rsplit_once('/').unwrap().0);
+    let note = br#"{"writer":1,"message":"an answer that was lost"}"#;
+    fast.put(&failed, note, PutMode::Create).unwrap();
+    for run in &launch(&tiers(&fast, &durable), 1, &quick()) {
+        run.resume_uploads().unwrap();
+        run.wait_uploads().unwrap();
+    }
+    model.assert_whole(&latest(&durable));
+}
+
+#[test]
+fn a_tag_of_a_step_that_only_the_fast_tier_still_has_is_refused() {
+    let (fast, durable) = (memory(), memory());
+    let run = tiers(&fast, &durable);
+    save(&launch(&run, 4, &keep_all()), 1);
+    tag(&run, 1, "x").unwrap();
+    untag(&run, 1, "x").unwrap();
+    for meta in durable.list("step-00000001").unwrap() {
+        durable.delete(&meta.key).unwrap();
+    }
+    assert!(matches!(tag(&run, 1, "x"), Err(Error::Deleted { .. })));
+    // What is yet to be uploaded takes its tag along.
+    Model::on(MESH, 2).save_ok(&fast, 2);
+    tag(&run, 2, "x").unwrap();
+    durable.delete("step-00000002/x.tag").unwrap();
+    let ranks = launch(&run, 1, &keep_all());
+    ranks[0].resume_uploads().unwrap();
+    ranks[0].wait_uploads().unwrap();
+    assert!(durable.head("step-00000002/x.tag").unwrap().is_some());
 }
 
 #[test]

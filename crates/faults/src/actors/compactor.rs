@@ -2,7 +2,7 @@
 
 use super::{Actor, Process, come_late};
 use crate::scenario::Scenario;
-use crate::world::World;
+use crate::world::{DURABLE, World};
 use cairn_checkpoint::{Checkpointer, Error, World as Ranks, compact};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +31,12 @@ impl Actor for Compactor {
 
 fn compact_newest(process: &Process, number: u64) -> Result<(), Error> {
     let ranks = Ranks::new(0, 1, format!("compactor {number}")).expect("rank 0 of 1");
-    let run = Checkpointer::new(process.store(), ranks.clone());
+    let run = Checkpointer::new(process.tier(DURABLE), ranks.clone());
     let Some(step) = run.steps()?.pop() else {
         return Ok(());
     };
     // Another attempt takes the place of the one that was promised.
     process.world.lock().ledger.rewritten.insert(step);
     process.note(&format!("compacts step {step}"));
-    compact(&process.store(), step, &ranks, &Arc::default()).map(drop)
+    compact(&process.tier(DURABLE), step, &ranks, &Arc::default()).map(drop)
 }

@@ -6,7 +6,8 @@ use crate::ledger::{Promise, Told};
 use crate::scenario::Scenario;
 use crate::world::World;
 use cairn_checkpoint::{
-    Checkpointer, Error, IfCommitted, Options, Overlap, SaveOptions, Saving, World as Ranks,
+    Checkpointer, Error, IfCommitted, Level, Options, Overlap, SaveOptions, SaveReport, Saving,
+    World as Ranks,
 };
 use shuttle::thread;
 use std::sync::Arc;
@@ -14,6 +15,10 @@ use std::time::Duration;
 
 /// How long a rank waits for the others.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a rank waits for the files of the others on the durable tier.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long a rank waits for the others if they may be waiting for uploads.
+const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long ranks leave the commit to rank 0.
 const TAKEOVER: Duration = Duration::from_millis(500);
 /// When a launch that does not wait for the one before begins, at the latest.
@@ -64,6 +69,7 @@ impl Launch {
         let threads: Vec<_> = (0..self.ranks)
             .map(|rank| {
                 let process = Process::start(world, format!("L{}r{rank}", self.number));
+                let process = process.on_node(rank);
                 thread::spawn(move || Rank::new(self, rank, process).save_all(first))
             })
             .collect();
@@ -74,12 +80,64 @@ impl Launch {
 
     /// The step after the newest; `None` if it cannot be found out.
     fn first_step(self, world: &Arc<World>) -> Option<u64> {
+        if world.case.scenario.is_per_node() {
+            resume_uploads(world, |node| {
+                Process::start(world, format!("L{}n{node}", self.number))
+            });
+        }
         let mut tries = (0..TRIES).map(|_| {
             let process = Process::start(world, format!("L{}", self.number));
             read_newest(&process)
         });
         let newest = tries.find_map(Result::ok)?;
         Some(newest.unwrap_or(0) + 1)
+    }
+}
+
+/// Uploads what earlier launches left on the fast tiers, from every node; says which nodes could not, and why.
+pub(crate) fn resume_uploads(
+    world: &Arc<World>,
+    start: impl Fn(usize) -> Process,
+) -> Vec<(usize, Arc<Error>)> {
+    let nodes = world.case.scenario.fast_tiers();
+    let threads: Vec<_> = (0..nodes)
+        .map(|node| {
+            let process = start(node).on_node(node);
+            thread::spawn(move || {
+                let ranks = Ranks::new(node, nodes, "uploads").expect("a node of all");
+                let run = Checkpointer::with_options(process.store(), ranks, options(&process));
+                let resumed = run.resume_uploads().map_err(Arc::new);
+                resumed.and_then(|()| run.wait_uploads())
+            })
+        })
+        .collect();
+    let ended = threads.into_iter().map(|thread| thread.join());
+    let ended = ended.map(|ended| ended.expect("uploads do not panic"));
+    { ended.enumerate() }
+        .filter_map(|(node, ended)| Some((node, ended.err()?)))
+        .collect()
+}
+
+/// How a process of the world saves.
+fn options(process: &Process) -> Options {
+    let scenario = &process.world.case.scenario;
+    Options {
+        commit_timeout: match scenario.tiers {
+            Some(_) => LONG_TIMEOUT,
+            None => COMMIT_TIMEOUT,
+        },
+        upload_timeout: UPLOAD_TIMEOUT,
+        keep_fast: scenario.tiers.map(|tiers| tiers.keep_fast),
+        takeover: TAKEOVER,
+        capture_threads: 1,
+        overlap: match scenario.queued {
+            true => Overlap::Queue(1),
+            false => Overlap::Wait,
+        },
+        delta: scenario.delta,
+        compress: scenario.compress,
+        clock: process.clock(),
+        ..Options::default()
     }
 }
 
@@ -97,18 +155,7 @@ impl Rank {
         let scenario = &process.world.case.scenario;
         let session = format!("launch-{}", launch.number);
         let ranks = Ranks::new(rank, launch.ranks, session).expect("a rank of its launch");
-        let options = Options {
-            commit_timeout: COMMIT_TIMEOUT,
-            takeover: TAKEOVER,
-            capture_threads: 1,
-            overlap: match scenario.queued {
-                true => Overlap::Queue(1),
-                false => Overlap::Wait,
-            },
-            delta: scenario.delta,
-            clock: process.clock(),
-            ..Options::default()
-        };
+        let options = options(&process);
         let if_committed = match scenario.replace {
             true => IfCommitted::Replace,
             false => IfCommitted::Refuse,
@@ -128,12 +175,15 @@ impl Rank {
     fn save_all(&self, first: u64) {
         let scenario = &self.process.world.case.scenario;
         let mut queued: Option<Saving> = None;
+        let mut uploading = Vec::new();
         for step in first..first + scenario.steps {
             let content = content::number(self.launch.number, step);
             let picture = content::picture(content, step, scenario.delta);
             let memory = Memory::new(content, picture, self.rank, self.launch.ranks);
             self.process.note(&format!("saves step {step}"));
-            let fine = match self.begin(step, &memory) {
+            let begun = self.begin(step, &memory);
+            uploading.extend(begun.as_ref().ok().cloned());
+            let fine = match begun {
                 Ok(saving) if scenario.queued => match queued.replace(saving) {
                     Some(before) => self.wait(&before),
                     None => true,
@@ -151,6 +201,9 @@ impl Rank {
         if let Some(last) = queued {
             self.wait(&last);
         }
+        if scenario.tiers.is_some() {
+            uploading.iter().for_each(|saving| self.wait_upload(saving));
+        }
     }
 
     /// Begins to save a step. Who is told of an earlier one that failed saves again, or says that it will not.
@@ -158,6 +211,8 @@ impl Rank {
         loop {
             match self.run.save(step, &memory.state(), &self.save) {
                 Err(Error::PreviousSave { .. }) if self.process.world.case.scenario.stubborn => {}
+                // It stays on the fast tier, and is tried again.
+                Err(Error::NotUploaded { .. }) if self.process.is_alive() => {}
                 Err(error @ Error::PreviousSave { .. }) => {
                     self.run.give_up(step, &error.to_string());
                     return Err(error);
@@ -169,24 +224,72 @@ impl Rank {
 
     /// Waits for a save and writes down what it was told; says whether that was good.
     fn wait(&self, saving: &Saving) -> bool {
-        let outcome = saving.wait();
-        let (step, world) = (saving.step(), &self.process.world);
+        let level = match self.process.world.case.scenario.tiers {
+            Some(_) => Level::Local,
+            None => Level::Durable,
+        };
+        let outcome = saving.wait_for(level);
         match &outcome {
-            Ok(report) if self.process.is_alive() => {
-                self.process
-                    .note(&format!("is told that step {step} is safe"));
-                let who = world.lock().processes[self.process.id].name.clone();
-                world.lock().ledger.promises.push(Promise {
-                    who,
-                    step,
-                    attempt: report.attempt.clone(),
-                    content: content::number(self.launch.number, step),
-                });
-            }
-            Ok(_) => {}
-            Err(error) => self.tell(step, error),
+            Ok(()) => self.promised(level, saving.outcome()),
+            Err(error) => self.tell(saving.step(), error),
+        }
+        let tiers = self.process.world.case.scenario.tiers;
+        if tiers.is_some_and(|tiers| tiers.eager) {
+            self.wait_upload(saving);
         }
         outcome.is_ok()
+    }
+
+    /// Waits until what was saved is on the durable tier.
+    fn wait_upload(&self, saving: &Saving) {
+        if saving.outcome().is_none() {
+            return;
+        }
+        match saving.wait() {
+            Ok(report) => self.promised(Level::Durable, Some(report)),
+            Err(error) => self.tell_upload(saving.step(), &error),
+        }
+    }
+
+    /// Writes down what the rank was promised.
+    fn promised(&self, level: Level, report: Option<SaveReport>) {
+        let Some(report) = report.filter(|_| self.process.is_alive()) else {
+            return;
+        };
+        let (step, attempt) = (report.step, report.attempt);
+        let mut state = self.process.world.lock();
+        if level == Level::Local && self.process.world.case.scenario.is_per_node() {
+            state.note(
+                self.process.id,
+                &format!("is told that its part of step {step} is on its node"),
+            );
+            let parts = state.ledger.parts.entry((step, attempt)).or_default();
+            parts.insert(self.rank);
+            return;
+        }
+        let safe = match level {
+            Level::Durable => "safe",
+            _ => "on the fast tier",
+        };
+        let text = format!("is told that step {step} is {safe}");
+        state.note(self.process.id, &text);
+        let who = state.processes[self.process.id].name.clone();
+        state.ledger.promises.push(Promise {
+            who,
+            step,
+            attempt,
+            level,
+        });
+    }
+
+    /// Writes down that a step stays on the fast tier for now.
+    fn tell_upload(&self, step: u64, error: &Error) {
+        if self.process.is_alive() {
+            let text = format!("is told that step {step} is not uploaded: {error}");
+            self.process.note(&text);
+            let mut state = self.process.world.lock();
+            state.ledger.not_uploaded.push((step, text));
+        }
     }
 
     fn tell(&self, step: u64, error: &Error) {

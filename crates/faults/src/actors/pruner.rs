@@ -3,10 +3,12 @@
 use super::{Actor, Process, come_late};
 use crate::defect::Defect;
 use crate::scenario::{Keeping, Scenario};
+use crate::scheduler::sleep;
 use crate::store::MAX_LAG;
 use crate::world::{State, World};
 use cairn_checkpoint::retention::{self, Keep};
-use cairn_checkpoint::{Error, all_steps, step_folder};
+use cairn_checkpoint::{Checkpoint, Error, all_steps, step_folder};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,9 @@ pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 /// When prunings happen, at the latest; some wait until hanging ranks are taken for dead.
 const LATEST: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(5000)];
+
+/// How long a pruning waits when it is planned, at the most, in milliseconds.
+const LONGEST_THOUGHTS: [u64; 3] = [1, 100, 5000];
 
 struct Pruner(u64);
 
@@ -51,7 +56,11 @@ fn prune(process: &Process) -> Result<(), Error> {
     if world.defect == Some(Defect::PruneByNumber) {
         let mut steps = all_steps(store.as_ref())?;
         steps.truncate(steps.len().saturating_sub(keep_last));
-        remove(world, &steps);
+        let attempt = |step: &u64| {
+            let checkpoint = Checkpoint::open(store.clone(), *step).ok()?;
+            Some((*step, checkpoint.manifest().attempt.clone()))
+        };
+        remove(world, &steps.iter().filter_map(attempt).collect());
         return steps
             .into_iter()
             .try_for_each(|step| delete(step_folder(step)));
@@ -70,8 +79,9 @@ fn prune(process: &Process) -> Result<(), Error> {
     if process.is_alive() {
         let steps: Vec<u64> = plan.remove.keys().copied().collect();
         process.note(&format!("prunes steps {steps:?} and {:?}", plan.leftovers));
-        remove(world, &steps);
+        remove(world, &plan.remove);
     }
+    hesitate(world);
     if world.defect == Some(Defect::PrunePartsFirst) {
         let folders = plan.remove.keys().map(|step| step_folder(*step));
         return folders.into_iter().try_for_each(delete);
@@ -79,9 +89,21 @@ fn prune(process: &Process) -> Result<(), Error> {
     retention::prune(store.as_ref(), &plan).map(drop)
 }
 
+/// Thinks a plan over, for a while.
+fn hesitate(world: &World) {
+    let mut state = world.lock();
+    let most = state.random.pick(&LONGEST_THOUGHTS);
+    let wait = state.random.below(1 + most);
+    drop(state);
+    sleep(world, Duration::from_millis(wait));
+}
+
 /// Writes down what is about to be removed.
-fn remove(world: &World, steps: &[u64]) {
-    let State { ledger, disk, .. } = &mut *world.lock();
-    let is_committed = |step| disk.exists(&format!("{}/COMMIT", step_folder(step)));
+fn remove(world: &World, steps: &BTreeMap<u64, String>) {
+    let State { ledger, disks, .. } = &mut *world.lock();
+    let is_committed = |step| {
+        let key = format!("{}/COMMIT", step_folder(step));
+        disks.iter().any(|disk| disk.exists(&key))
+    };
     ledger.remove(steps, is_committed);
 }

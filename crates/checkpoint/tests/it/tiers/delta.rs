@@ -2,7 +2,7 @@
 
 use super::{launch, save_model, tiers};
 use crate::common::{Model, latest, memory, together};
-use crate::delta::{adapter, delta, train};
+use crate::delta::{adapter, delta, small, train};
 use cairn_checkpoint::{Checkpointer, Error, Level, Options, SaveOptions};
 use cairn_store::{PutMode, Store, Tiered};
 use std::sync::Arc;
@@ -50,6 +50,18 @@ fn only_what_changed_goes_up_and_every_step_loads_from_the_durable_tier_alone() 
     for (model, step) in models.iter().zip([10, 20, 30]) {
         model.assert_whole(&open(&durable, step));
     }
+}
+
+#[test]
+fn a_delta_with_the_last_and_short_block_of_its_image_goes_up() {
+    let (fast, durable) = (memory(), memory());
+    let ranks = launch(&tiers(&fast, &durable), 2, &options());
+    let first = small(MESH);
+    let second = train(&first, 2, &["base"]);
+    save_model(&ranks, &first, 10);
+    save_model(&ranks, &second, 20);
+    second.assert_whole(&open(&durable, 20));
+    second.assert_whole(&open(&tiers(&fast, &durable), 20));
 }
 
 #[test]

@@ -52,6 +52,21 @@ fn a_step_is_durable_when_all_nodes_have_uploaded_their_files() {
 }
 
 #[test]
+fn a_run_that_goes_back_loses_nothing_that_is_yet_to_be_uploaded() {
+    let (nodes, durable) = ([memory(), memory()], memory());
+    let keep_one = Options {
+        keep_fast: Some(1),
+        ..quick()
+    };
+    let ranks = launch(&nodes, &durable, &keep_one);
+    save(&ranks, 5);
+    save(&ranks, 6);
+    // Step 2 is not durable yet when another step becomes so.
+    let model = save(&ranks, 2);
+    model.assert_whole(&cairn_checkpoint::Checkpoint::open(durable, 2).unwrap());
+}
+
+#[test]
 fn nodes_that_are_started_again_bring_to_its_end_what_all_of_them_have() {
     let nodes = [memory(), memory()];
     let (one, two) = (Model::on(MESH, 1), Model::on(MESH, 2));
