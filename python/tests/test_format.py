@@ -106,6 +106,14 @@ def test_cairn_finds_the_golden_run_intact(cairn):
     cairn.run("verify", GOLDEN, "--read-data")
 
 
+def test_a_step_that_a_pruning_has_aside_is_committed(cairn, copy):
+    step = copy / NINE_WRITERS.name
+    (step / "COMMIT").rename(step / "HIDDEN")
+    assert newest_step(copy) == step
+    assert read_step(step)[0]["step"] == 12
+    cairn.run("verify", copy, "--read-data")
+
+
 def test_members_of_a_later_version_1_are_ignored(cairn, copy):
     for commit in copy.glob("*/COMMIT"):
         commit.write_bytes(reseal(json.loads(commit.read_bytes()) | {"later": {"deep": [1, 2]}}))
