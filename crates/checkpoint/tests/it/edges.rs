@@ -6,6 +6,7 @@ use cairn_checkpoint::{
     Target, World,
 };
 use cairn_sharding::{Listed, Piece, TensorSpec};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
