@@ -45,7 +45,8 @@ impl Judge {
                 scenario.replace || scenario.compactions > 0 || !state.ledger.removed.is_empty()
             }
             Error::StepTaken { .. } => scenario.overlapping,
-            _ => false,
+            // A launch that was taken for dead may find its files gone: a node has one launch at a time.
+            _ => scenario.overlapping && scenario.is_per_node(),
         }
     }
 
@@ -54,7 +55,10 @@ impl Judge {
         let scenario = &self.world().case.scenario;
         let rivals = scenario.overlapping || scenario.keeping == Keeping::LaggingObjects;
         let state = self.world().lock();
-        let is_disturbed = !state.ledger.happened.is_empty() || !state.ledger.removed.is_empty();
+        let ledger = &state.ledger;
+        let is_disturbed = !ledger.happened.is_empty()
+            || !ledger.removed.is_empty()
+            || !ledger.rewritten.is_empty();
         if rivals || is_disturbed {
             return;
         }
