@@ -121,7 +121,9 @@ fn index(text: &str, shape: &[usize]) {
                 "{found:?} of {shape:?}"
             );
         }
-        (0..shape.len()).for_each(|dim| drop(selection.along(dim)));
+        for dim in 0..shape.len() {
+            assert!(selection.along(dim).is_none_or(|at| at < picked.len()));
+        }
     }
 }
 

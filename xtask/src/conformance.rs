@@ -64,7 +64,7 @@ const SERVERS: [Server; 4] = [
         name: "s3s-fs 0.14",
         kind: "S3, looks first and creates then",
         creations: Creations::Racy,
-        fault: Some("breaks down over a key below an object"),
+        fault: Some("breaks down when a folder is read as an object"),
         start: s3s::start,
     },
 ];

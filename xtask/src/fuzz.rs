@@ -18,6 +18,9 @@ const INPUT_TIMEOUT_SECONDS: u32 = 10;
 /// How a target says how many inputs it tried.
 const EXECUTIONS: &str = "stat::number_of_executed_units:";
 
+/// How many of a failed target's last lines are shown.
+const LINES: usize = 80;
+
 /// How long, how often, and which.
 struct Options<'a> {
     /// How long each target runs, in seconds.
@@ -103,20 +106,26 @@ fn fuzz(workspace: &Workspace, target: &str, options: &Options<'_>) -> Result<Ou
     let mut process = command.stderr(Stdio::piped()).spawn()?;
     let told = process.stderr.take().ok_or("no standard error")?;
     let mut executions = 0;
+    // Progress and statistics are for the table; what a target says of what it found comes last.
+    let mut lines = Vec::new();
     for line in BufReader::new(told).lines() {
         let line = line?;
         match line.strip_prefix(EXECUTIONS) {
             Some(number) => executions = number.trim().parse()?,
-            // Progress and statistics are for the table.
-            None if line.starts_with(['#', ' ']) || line.starts_with("stat::") => {}
-            None => eprintln!("{line}"),
+            None if line.starts_with('#') || line.starts_with("stat::") => {}
+            None => lines.push(line),
         }
+    }
+    let passed = process.wait()?.success();
+    if !passed {
+        let last = lines.len().saturating_sub(LINES);
+        eprintln!("{}", lines[last..].join("\n"));
     }
     Ok(Outcome {
         target: target.to_owned(),
         executions,
         seconds: start.elapsed().as_secs_f64(),
-        passed: process.wait()?.success(),
+        passed,
     })
 }
 
