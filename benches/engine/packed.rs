@@ -24,6 +24,7 @@ pub(crate) fn measure(job: &Job) {
 }
 
 fn measure_kind(job: &Job, dtype: &str, at_most: f64) {
+    #[expect(clippy::cast_possible_truncation, reason = "a size in memory")]
     let bytes = weights(dtype, (job.gigabytes * 1e9) as usize);
     let mut runs = [false, true].map(|compress| Run::new(job, dtype, bytes.len(), compress));
     let mut target = vec![0; bytes.len()];

@@ -18,7 +18,7 @@ use table::{Row, Table};
 const USAGE: &str = "\
 usage: cargo xtask bench [OPTIONS]
 
-  --gigabytes N     size of the state (default 3.2; 1 in a bucket)
+  --gigabytes N     size of the state (default 3.2; 0.25 in a bucket)
   --ranks N         processes that hold it (default 4)
   --directory DIR   where checkpoints are written (default target/bench); name the disk to measure
   --machine NAME    name of the result folder (default: the processor)
@@ -132,7 +132,7 @@ impl Options {
     /// What every script is called with: the folder, the size and the number of ranks.
     fn arguments(&self) -> [String; 3] {
         let usual = if self.subject == Subject::Stores {
-            1.0
+            0.25
         } else {
             3.2
         };

@@ -28,6 +28,9 @@ pub const MAX_LOAD_BUFFER_BYTES: usize = 128 << 20;
 /// Threads that keep one disk busy. Faster storage may want more.
 const DEFAULT_THREADS: usize = 4;
 
+/// Threads that keep a service busy, which answers each of them after a while.
+const FAR_THREADS: usize = 16;
+
 /// What can be chosen for a load.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
@@ -35,7 +38,7 @@ pub struct LoadOptions {
     pub strictness: Strictness,
     /// Whether every byte read is checked against its stored checksum.
     pub verify: bool,
-    /// Threads that read at once; each takes one read buffer.
+    /// Threads that read at once; each takes one read buffer. From a service far away, 16 do if they are fewer.
     pub threads: usize,
     /// The processes of this machine that load at the same time; each stored byte is then read by one of them.
     pub peers: Option<Peers>,
@@ -109,7 +112,12 @@ fn load_alone(
     let start = Instant::now();
     let plan = LoadPlan::new(source, wanted, &options.strictness)?;
     let planning = start.elapsed();
-    run(&plan, filling, options.threads)?;
+    let is_far = |file: &FilePlan| file.file.reader.gap_bytes() > 0;
+    let threads = match plan.files.iter().any(is_far) {
+        true => options.threads.max(FAR_THREADS),
+        false => options.threads,
+    };
+    run(&plan, filling, threads)?;
     Ok(LoadReport {
         cost: plan.cost().clone(),
         received_bytes: 0,

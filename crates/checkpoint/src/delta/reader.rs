@@ -80,4 +80,10 @@ impl ObjectReader for Joined {
         }
         Ok(())
     }
+
+    /// That of the files, which lie in one store.
+    fn gap_bytes(&self) -> u64 {
+        let gaps = self.readers.iter().flatten();
+        gaps.map(|reader| reader.gap_bytes()).max().unwrap_or(0)
+    }
 }

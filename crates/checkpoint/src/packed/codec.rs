@@ -177,8 +177,10 @@ mod tests {
 
     /// Numbers of a narrow range: their exponents are alike, their last digits are not.
     fn weights(count: u32) -> Vec<f32> {
-        let noise = |i: u32| i.wrapping_mul(2_654_435_761).wrapping_mul(i | 1);
-        let weight = |i| (f64::from(noise(i)) / f64::from(u32::MAX) - 0.5) as f32 * 0.05;
+        let noise = |i: u32| {
+            f32::from_bits((i.wrapping_mul(2_654_435_761).wrapping_mul(i | 1) >> 9) | 0x3f80_0000)
+        };
+        let weight = |i| (noise(i) - 1.5) * 0.05;
         (0..count).map(weight).collect()
     }
 

@@ -89,9 +89,10 @@ fn count(block: &[u8]) -> Counts {
 /// A sample has fewer values than there are, and so seems to have less bits; that is made up for (Miller and Madow).
 fn plane_bits(counts: &Counts, width: usize, plane: usize) -> f32 {
     let (mut total, mut weight, mut values) = (0, 0.0, 0);
-    for value in 0..256 {
-        let places = (plane..8).step_by(width);
-        let count: usize = places.map(|place| usize::from(counts[place][value])).sum();
+    for value in 0..=u8::MAX {
+        let places = counts.iter().skip(plane).step_by(width);
+        let counts = places.map(|counts| usize::from(counts[usize::from(value)]));
+        let count: usize = counts.sum();
         total += count;
         weight += WEIGHTS[count.min(SAMPLE_BYTES)];
         values += usize::from(count > 0);

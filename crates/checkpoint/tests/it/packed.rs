@@ -14,6 +14,9 @@ use std::sync::atomic::AtomicU64;
 
 const MESHES: [&str; 3] = ["dp=1", "tp=2", "dp=2,tp=2"];
 
+/// A way to damage a store.
+type Spoil<'a> = &'a dyn Fn(&dyn Store);
+
 fn packed() -> Options {
     Options {
         compress: true,
@@ -32,10 +35,11 @@ fn packed_deltas() -> Options {
 fn weights(mesh: &str) -> Model {
     let mut model = adapter(mesh);
     let base = model.whole.get_mut("base").unwrap();
-    for (index, pair) in base.chunks_exact_mut(2).enumerate() {
-        let noise = (index as u32).wrapping_mul(2_654_435_761) ^ u32::from(pair[0]);
-        let weight = (f64::from(noise) / f64::from(u32::MAX) - 0.5) * 0.05;
-        pair.copy_from_slice(&(weight as f32).to_le_bytes()[2..]);
+    for (index, pair) in (0_u32..).zip(base.chunks_exact_mut(2)) {
+        let noise = index.wrapping_mul(2_654_435_761) >> 16 ^ u32::from(pair[0]);
+        let noise = u16::try_from(noise).unwrap();
+        let weight = (f32::from(noise) / f32::from(u16::MAX) - 0.5) * 0.05;
+        pair.copy_from_slice(&weight.to_le_bytes()[2..]);
     }
     model
 }
@@ -239,7 +243,7 @@ fn compressed_steps_and_deltas_are_repaired_from_a_copy() {
         let keys = data(store.as_ref());
         assert!(keys.len() > 2, "{keys:?}");
         for key in keys {
-            let damages: [&dyn Fn(&dyn Store); 3] = [
+            let damages: [Spoil; 3] = [
                 &|store| change(store, &key, |bytes| bytes[100] ^= 1),
                 &|store| change(store, &key, |bytes| bytes.truncate(bytes.len() / 2)),
                 &|store| store.delete(&key).unwrap(),
