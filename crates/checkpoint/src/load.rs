@@ -29,7 +29,7 @@ pub const MAX_LOAD_BUFFER_BYTES: usize = 128 << 20;
 const DEFAULT_THREADS: usize = 4;
 
 /// Threads that keep a service busy, which answers each of them after a while.
-const FAR_THREADS: usize = 16;
+const FAR_THREADS: usize = 8;
 
 /// What can be chosen for a load.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct LoadOptions {
     pub strictness: Strictness,
     /// Whether every byte read is checked against its stored checksum.
     pub verify: bool,
-    /// Threads that read at once; each takes one read buffer. From a service far away, 16 do if they are fewer.
+    /// Threads that read at once; each takes one read buffer. From a service far away, 8 do if they are fewer.
     pub threads: usize,
     /// The processes of this machine that load at the same time; each stored byte is then read by one of them.
     pub peers: Option<Peers>,

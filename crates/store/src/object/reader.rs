@@ -4,7 +4,7 @@ use super::bucket::Bucket;
 use crate::{Error, MAX_GET_BYTES, ObjectReader};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{Error as Fault, GetOptions, GetRange, GetResult, ObjectMeta};
+use object_store::{Error as Fault, GetOptions, GetRange, ObjectMeta};
 use std::sync::Arc;
 
 /// Large reads are made of requests of this size, at the same time: 4 MiB. One connection is far slower than a network.
@@ -14,8 +14,11 @@ const REQUESTS_AT_ONCE: usize = 8;
 /// What a connection moves while a request waits for its first byte, roughly: 512 KiB. Nearer ranges are read as one.
 const GAP_BYTES: u64 = 512 << 10;
 
+/// An object open for reading.
+pub(super) struct Reader(Arc<Found>);
+
 /// An object, as it was when it was found.
-pub(super) struct Reader {
+struct Found {
     bucket: Arc<Bucket>,
     key: String,
     meta: ObjectMeta,
@@ -23,37 +26,52 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(bucket: Arc<Bucket>, key: &str, meta: ObjectMeta) -> Self {
-        Self {
-            bucket,
-            key: key.to_owned(),
-            meta,
-        }
+        let key = key.to_owned();
+        Self(Arc::new(Found { bucket, key, meta }))
     }
 
     /// Fills `buffer` with the bytes at `offset`, by one request.
+    ///
+    /// Answers come in many small pieces. The threads of the runtime put up with that; this one is woken once.
     async fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
-        let range = offset..offset + buffer.len() as u64;
+        let (found, len) = (self.0.clone(), buffer.len());
+        let request = async move { found.get(offset, len).await };
+        match self.0.bucket.runtime().spawn(request).await {
+            Ok(bytes) => buffer.copy_from_slice(&bytes?),
+            Err(ended) => return Err(self.0.unanswered(&ended)),
+        }
+        Ok(())
+    }
+}
+
+impl Found {
+    /// The `len` bytes at `offset`.
+    async fn get(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let options = GetOptions {
-            range: Some(GetRange::Bounded(range)),
+            range: Some(GetRange::Bounded(offset..offset + len as u64)),
             ..GetOptions::default()
         };
-        let found = self
-            .bucket
-            .client
-            .get_opts(&self.meta.location, options)
-            .await;
-        let found = found.map_err(|fault| self.bucket.meaning(&self.key, "read", &fault))?;
+        let failed = |fault: &Fault| self.bucket.meaning(&self.key, "read", fault);
+        let client = &self.bucket.client;
+        let found = client.get_opts(&self.meta.location, options).await;
+        let found = found.map_err(|fault| failed(&fault))?;
         // Every answer names the version that it is from; conditions on requests are not understood by all services.
         if found.meta.e_tag != self.meta.e_tag || found.meta.size != self.meta.size {
             return Err(Error::Changed {
                 key: self.key.clone(),
             });
         }
-        let got = copy(found, buffer).await;
-        let got = got.map_err(|fault| self.bucket.meaning(&self.key, "read", &fault))?;
-        match got == buffer.len() {
-            true => Ok(()),
-            false => Err(self.truncated(offset, buffer.len(), got as u64)),
+        let (mut stream, mut bytes) = (found.into_stream(), Vec::with_capacity(len));
+        while let Some(piece) = stream.next().await {
+            let piece = piece.map_err(|fault| failed(&fault))?;
+            if bytes.len() + piece.len() > len {
+                return Err(self.truncated(offset, len, len as u64 + 1));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        match bytes.len() == len {
+            true => Ok(bytes),
+            false => Err(self.truncated(offset, len, bytes.len() as u64)),
         }
     }
 
@@ -65,11 +83,20 @@ impl Reader {
             got,
         }
     }
+
+    /// The error of a request that ended without an answer.
+    fn unanswered(&self, ended: &tokio::task::JoinError) -> Error {
+        Error::Service {
+            key: self.key.clone(),
+            operation: "read",
+            reason: ended.to_string(),
+        }
+    }
 }
 
 impl ObjectReader for Reader {
     fn len(&self) -> u64 {
-        self.meta.size
+        self.0.meta.size
     }
 
     fn gap_bytes(&self) -> u64 {
@@ -77,10 +104,10 @@ impl ObjectReader for Reader {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
-        let end = offset.saturating_add(buffer.len() as u64);
-        if end > self.meta.size || offset > self.meta.size {
-            let got = self.meta.size.saturating_sub(offset);
-            return Err(self.truncated(offset, buffer.len(), got));
+        let (end, size) = (offset.saturating_add(buffer.len() as u64), self.len());
+        if end > size || offset > size {
+            let got = size.saturating_sub(offset);
+            return Err(self.0.truncated(offset, buffer.len(), got));
         }
         if buffer.is_empty() {
             return Ok(());
@@ -89,23 +116,8 @@ impl ObjectReader for Reader {
         let requests = offsets.zip(buffer.chunks_mut(REQUEST_BYTES));
         let requests = stream::iter(requests).map(|(offset, part)| self.fill(offset, part));
         let requests = requests.buffer_unordered(REQUESTS_AT_ONCE);
-        self.bucket.wait(requests.try_collect::<()>())
+        self.0.bucket.wait(requests.try_collect::<()>())
     }
-}
-
-/// Copies what comes into `buffer`; returns how much came, at most one byte too many counted.
-async fn copy(found: GetResult, buffer: &mut [u8]) -> Result<usize, Fault> {
-    let mut stream = found.into_stream();
-    let mut at = 0;
-    while let Some(bytes) = stream.next().await {
-        let bytes = bytes?;
-        let Some(target) = buffer.get_mut(at..at + bytes.len()) else {
-            return Ok(buffer.len() + 1);
-        };
-        target.copy_from_slice(&bytes);
-        at += bytes.len();
-    }
-    Ok(at)
 }
 
 /// The first `len` bytes of an object, or all of it if it is shorter, by one request.

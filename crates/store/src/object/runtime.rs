@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use tokio::runtime::{Builder, Runtime};
 
-/// How many threads move bytes between sockets and memory.
-const THREADS: usize = 4;
+/// How many threads move bytes between sockets and memory, at least and at most.
+const THREADS: (usize, usize) = (2, 8);
 
 /// How far these threads stand back behind others.
 const NICENESS: i32 = 10;
@@ -26,8 +26,9 @@ pub(super) fn shared() -> io::Result<&'static Runtime> {
     {
         return Ok(runtime);
     }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     let made = Builder::new_multi_thread()
-        .worker_threads(THREADS)
+        .worker_threads(cores.clamp(THREADS.0, THREADS.1))
         .thread_name("cairn-objects")
         .on_thread_start(give_way)
         .enable_all()
