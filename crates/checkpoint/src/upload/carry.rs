@@ -56,8 +56,12 @@ impl Upload {
         let (step, name) = (self.step(), &self.attempt.name);
         let if_committed = match read_manifest(route.tiers.durable().as_ref(), step) {
             Ok((there, _)) if there.attempt == *name => IfCommitted::Refuse,
-            // Times are whole seconds. Of two attempts of one second, the one that stands on the fast tier came later: what is durable went through it.
-            Ok((there, _)) if there.created <= *created => IfCommitted::Replace,
+            Ok((there, _)) if there.created < *created => IfCommitted::Replace,
+            // Times are whole seconds. Of two attempts of one second, the one that stands on a fast tier that all share came later: what is
+            // durable went through it. The tier of one node may have missed what came later.
+            Ok((there, _)) if there.created == *created && !route.tiers.is_per_node() => {
+                IfCommitted::Replace
+            }
             Ok((there, _)) => {
                 let younger = there.attempt;
                 tracing::warn!(
