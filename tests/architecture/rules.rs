@@ -39,8 +39,8 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
             "cairn-device",
         ]),
     ),
-    ("cairn-faults", Through(&["cairn-checkpoint"])),
     ("cairn-keeper", Through(&["cairn-checkpoint"])),
+    ("cairn-faults", Through(&["cairn-keeper"])),
     (
         "cairn-merge",
         Through(&["cairn-checkpoint", "cairn-random"]),

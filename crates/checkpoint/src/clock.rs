@@ -28,6 +28,11 @@ impl MachineClock {
     }
 }
 
+/// The clock of this machine, for those who take one.
+pub fn machine_clock() -> Arc<dyn Clock> {
+    MachineClock::shared()
+}
+
 impl Clock for MachineClock {
     fn elapsed(&self) -> Duration {
         self.0.elapsed()

@@ -102,7 +102,7 @@ pub use bytes::{Bytes, Promise, Stored, Watch};
 pub use capture::Fenced;
 pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};
-pub use clock::{Clock, duration_text, parse_age, rfc3339};
+pub use clock::{Clock, duration_text, machine_clock, parse_age, rfc3339};
 pub use commit::IfCommitted;
 pub use compact::{CompactReport, compact};
 pub use computed::{Computed, Formula, SharedSource, read_elements};

@@ -1,9 +1,10 @@
-//! Who lives in a world: launches of ranks that save, readers, pruners, compactors and taggers.
+//! Who lives in a world: launches of ranks that save, readers, pruners, compactors, taggers and keepers.
 //!
 //! Whoever else works on runs is added here: something with a process of its own, which uses the real code over the
 //! simulated store and tells the ledger what it was promised.
 
 mod compactor;
+mod keeper;
 mod launch;
 mod pruner;
 mod reader;
@@ -64,6 +65,14 @@ impl Process {
         Self { node, ..self }
     }
 
+    /// The same on a machine that others share, if there are such.
+    pub(crate) fn on_machine_of(self, rank: usize) -> Self {
+        let machines = self.world.case.scenario.keepers;
+        let machine = rank.checked_rem(machines);
+        self.world.lock().processes[self.id].machine = machine;
+        self
+    }
+
     /// The run as this process sees it: one store, or its tiers.
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         let Some(tiers) = self.world.case.scenario.tiers else {
@@ -101,6 +110,11 @@ impl Process {
         self.world.lock().processes[self.id].is_alive
     }
 
+    /// It has done what it does.
+    pub(crate) fn exit(&self) {
+        self.world.lock().processes[self.id].has_exited = true;
+    }
+
     /// Whether nothing has gone wrong for it.
     pub(crate) fn is_unharmed(&self) -> bool {
         let state = self.world.lock();
@@ -122,6 +136,7 @@ pub(crate) fn live(world: &Arc<World>) {
         .chain(compactor::all(&world.case.scenario))
         .chain(tagger::all(&world.case.scenario))
         .collect();
+    let keepers = keeper::start(world);
     let threads: Vec<_> = actors
         .into_iter()
         .map(|actor| {
@@ -132,6 +147,12 @@ pub(crate) fn live(world: &Arc<World>) {
     for thread in threads {
         thread.join().expect("actors do not panic");
     }
+    world.lock().is_ending = true;
+    for thread in keepers {
+        thread.join().expect("keepers do not panic");
+    }
+    // They hold the world, and the world holds them.
+    world.lock().keepers.clear();
 }
 
 /// Comes at some time in the first seconds.

@@ -15,16 +15,19 @@ pub enum Defect {
     PruneByNumber,
     /// The parts of a step are deleted before its `COMMIT`.
     PrunePartsFirst,
+    /// A keeper forgets what a writer that died had captured.
+    OrphansForgotten,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::PublishBeforeSync,
         Self::FolderNotSynced,
         Self::CommitOverwrites,
         Self::FullDiskIgnored,
         Self::PruneByNumber,
         Self::PrunePartsFirst,
+        Self::OrphansForgotten,
     ];
 }

@@ -64,6 +64,11 @@ pub enum Kind {
         /// The number of its disk.
         tier: usize,
     },
+    /// A keeper is killed, whatever it does.
+    KeeperKilled {
+        /// The machine it runs on.
+        machine: usize,
+    },
 }
 
 /// An operation of a store, as far as faults care.
@@ -77,6 +82,8 @@ pub(crate) enum Operation {
     Change,
     /// Publishes on a condition, in one request.
     Conditional,
+    /// Says something to a keeper.
+    Message,
 }
 
 impl Kind {
@@ -95,6 +102,7 @@ impl Kind {
             Self::ClockJump { .. } => "clock jumps",
             Self::BitRot => "bit rot",
             Self::FastLost { .. } => "fast tier lost",
+            Self::KeeperKilled { .. } => "keeper killed",
         }
     }
 
@@ -102,7 +110,8 @@ impl Kind {
     pub(crate) fn fits(self, operation: Operation) -> bool {
         match self {
             Self::NoSpace { .. } => operation == Operation::Write,
-            Self::Twice | Self::AnswerLost => operation != Operation::Read,
+            Self::AnswerLost => operation != Operation::Read,
+            Self::Twice => !matches!(operation, Operation::Read | Operation::Message),
             Self::Conflict => operation == Operation::Conditional,
             _ => true,
         }
@@ -148,6 +157,24 @@ pub(crate) fn draw(random: &mut Random, keeping: Keeping, operations: u64) -> Ve
     faults
 }
 
+/// Draws what becomes of keepers, if there are any, and of those whose captures they keep.
+pub(crate) fn draw_of_keepers(random: &mut Random, keepers: usize, operations: u64) -> Vec<Fault> {
+    if keepers == 0 {
+        return Vec::new();
+    }
+    let after = random.chance(50);
+    let kind = Kind::KeeperKilled {
+        machine: random.index(keepers),
+    };
+    let mut kinds = vec![(40, kind), (50, Kind::Kill { after }), (20, Kind::Fails)];
+    kinds.retain(|(percent, _)| random.chance(*percent));
+    let faults = kinds.into_iter().map(|(_, kind)| Fault {
+        at: random.below(operations),
+        kind,
+    });
+    faults.collect()
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "from operation {}: {}", self.at, self.kind)
@@ -178,6 +205,9 @@ impl fmt::Display for Kind {
             Self::ClockJump { seconds } => write!(f, "the clock jumps by {seconds} s"),
             Self::BitRot => write!(f, "a bit at rest flips"),
             Self::FastLost { tier } => write!(f, "fast tier {tier} is lost, and everybody dies"),
+            Self::KeeperKilled { machine } => {
+                write!(f, "the keeper of machine {machine} is killed")
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The rules, checked when everybody is done: every promise is kept, every failure was told, nothing is left over.
 
+mod keepers;
 mod tiers;
 
 use crate::actors::{ABANDONED_AFTER, Process, read_newest};
@@ -29,13 +30,14 @@ pub(crate) fn judge(world: &Arc<World>) {
     let judge = Judge {
         process: Process::immune(world, "judge"),
     };
+    judge.captures_came_to_an_end();
     judge.end_all();
     judge.failures_were_told();
     judge.nothing_failed_for_nothing();
     judge.look_at_tiers();
     judge.promises_are_kept();
     // Of a world whose listings lag behind, this one sees everything.
-    if let Err(error) = read_newest(&judge.process) {
+    if let Err(error) = read_newest(&judge.process, None) {
         judge.violate(format!("the newest step cannot be loaded: {error}"));
     }
     judge.newest_is_not_older_than_promised();

@@ -3,6 +3,7 @@
 use crate::disk::ProcessId;
 use crate::fault::Kind;
 use crate::world::{DURABLE, Tier};
+use cairn_checkpoint::keeper::Snapshot;
 use cairn_checkpoint::{Level, is_data_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,6 +30,8 @@ pub(crate) struct Ledger {
     pub(crate) rotted: BTreeSet<(Tier, String)>,
     /// Attempts of which ranks were told that their own files are on the fast tier of their node: the steps, and these ranks.
     pub(crate) parts: BTreeMap<(u64, String), BTreeSet<usize>>,
+    /// Captures that keepers took, by the process of the keeper and the number of the snapshot.
+    pub(crate) captures: BTreeMap<(ProcessId, u64), Capture>,
     /// Faults that happened.
     pub(crate) happened: Vec<Kind>,
     /// How often each rule was checked.
@@ -54,6 +57,8 @@ pub enum Rule {
     Reason,
     /// Nothing is left that no step needs.
     Tidy,
+    /// What a keeper took is committed, or it is known why not.
+    Kept,
     /// Everybody comes to an end.
     Ends,
 }
@@ -68,6 +73,7 @@ impl fmt::Display for Rule {
             Self::Told => "failures are told",
             Self::Reason => "nothing fails for nothing",
             Self::Tidy => "nothing is left over",
+            Self::Kept => "captures outlive their writers",
             Self::Ends => "everybody comes to an end",
         })
     }
@@ -96,6 +102,35 @@ pub(crate) struct Told {
     pub(crate) is_taken: bool,
     /// Whom it waited for in vain.
     pub(crate) missing: Vec<usize>,
+}
+
+/// A keeper was told that a capture is complete, and took it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Capture {
+    pub(crate) about: Snapshot,
+    pub(crate) end: CaptureEnd,
+    /// When it came to that.
+    pub(crate) at: Duration,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CaptureEnd {
+    /// Nothing yet.
+    Open,
+    /// Its writer committed it.
+    Committed,
+    /// Its writer did not want it any more.
+    Abandoned,
+    /// The keeper committed it, or wrote it where nobody can commit.
+    Ended,
+    /// The keeper could not.
+    Stuck {
+        /// Why not.
+        reason: String,
+        /// Whether a writer had said that it gave up.
+        is_given_up: bool,
+    },
 }
 
 impl Ledger {

@@ -50,6 +50,8 @@ pub struct Scenario {
     pub slow_percent: u64,
     /// Whether there is a fast tier before the store.
     pub tiers: Option<Tiers>,
+    /// How many machines ranks run on, each with a keeper; 0, if there are no keepers.
+    pub keepers: usize,
 }
 
 /// A fast tier of files before the store.
@@ -89,6 +91,13 @@ impl Case {
             let (at, kind) = (more.below(operations), Kind::FastLost { tier });
             faults.push(Fault { at, kind });
         }
+        let mut keeper = Random::new(seed, "keeper");
+        scenario.draw_keepers(&mut keeper);
+        faults.extend(fault::draw_of_keepers(
+            &mut keeper,
+            scenario.keepers,
+            operations,
+        ));
         Self {
             seed,
             scenario,
@@ -123,6 +132,14 @@ impl Scenario {
             slow_percent: random.pick(&[0, 0, 5, 20]),
             taggings: 0,
             tiers: None,
+            keepers: 0,
+        }
+    }
+
+    /// Draws whether captures have keepers, from numbers of its own.
+    fn draw_keepers(&mut self, random: &mut Random) {
+        if random.chance(50) {
+            self.keepers = random.pick(&[1, 1, 3]);
         }
     }
 
@@ -194,6 +211,8 @@ impl Scenario {
         add(&|less| less.taggings = less.taggings.saturating_sub(1));
         add(&|less| less.compactions = less.compactions.saturating_sub(1));
         add(&|less| less.tiers = None);
+        add(&|less| less.keepers = 0);
+        add(&|less| less.keepers = less.keepers.min(1));
         add(&|less| less.delta = false);
         add(&|less| less.compress = false);
         add(&|less| less.queued = false);
@@ -227,6 +246,8 @@ impl fmt::Display for Case {
             (it.slow_percent > 0, "slowly"),
             (it.tiers.is_some() && !it.is_per_node(), "on tiers"),
             (it.is_per_node(), "on tiers with nodes of their own"),
+            (it.keepers == 1, "with a keeper"),
+            (it.keepers > 1, "with a keeper for each machine"),
         ];
         for (is, word) in words {
             if is {

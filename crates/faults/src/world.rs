@@ -11,6 +11,7 @@ use crate::random::Random;
 use crate::scenario::Case;
 use crate::trace::Trace;
 use cairn_checkpoint::{COMMIT, parse_step_folder};
+use cairn_keeper::testing::Simulated;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,6 +54,10 @@ pub(crate) struct State {
     pub(crate) processes: Vec<ProcessState>,
     pub(crate) trace: Trace,
     pub(crate) ledger: Ledger,
+    /// The keeper that runs on each machine, or ran last.
+    pub(crate) keepers: BTreeMap<usize, Arc<Simulated>>,
+    /// Everybody else is done.
+    pub(crate) is_ending: bool,
     /// Operations so far.
     operations: u64,
     /// Faults that have not happened yet.
@@ -64,7 +69,11 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct ProcessState {
     pub(crate) name: String,
+    /// The machine it shares with others, and loses power with them.
+    pub(crate) machine: Option<usize>,
     pub(crate) is_alive: bool,
+    /// It came to its end by itself.
+    pub(crate) has_exited: bool,
     /// Faults pass it by.
     pub(crate) is_immune: bool,
     /// How far its clock is off, in seconds.
@@ -117,6 +126,8 @@ impl World {
                 is_shared: case.scenario.delta,
                 ..Ledger::default()
             },
+            keepers: BTreeMap::new(),
+            is_ending: false,
             operations: 0,
             coming: case.faults.clone(),
             full: 0,
@@ -137,7 +148,9 @@ impl World {
         let mut state = self.lock();
         state.processes.push(ProcessState {
             name,
+            machine: None,
             is_alive: true,
+            has_exited: false,
             is_immune,
             clock_offset: 0,
             faults: 0,
@@ -193,7 +206,9 @@ impl State {
             return Fate::Works;
         };
         let fault = self.coming.remove(index);
-        self.processes[process].faults += 1;
+        if !matches!(fault.kind, Kind::KeeperKilled { .. }) {
+            self.processes[process].faults += 1;
+        }
         self.ledger.happened.push(fault.kind);
         self.note(process, &format!("! {}", fault.kind));
         self.befall(process, fault.kind)
@@ -222,6 +237,12 @@ impl State {
                 self.processes[process].clock_offset += seconds;
                 Fate::Works
             }
+            Kind::KeeperKilled { machine } => {
+                if let Some(keeper) = self.keepers.get(&machine) {
+                    self.processes[keeper.process()].is_alive = false;
+                }
+                Fate::Works
+            }
             Kind::BitRot => {
                 let State { disks, random, .. } = self;
                 let tier = match disks.len() {
@@ -238,12 +259,28 @@ impl State {
         }
     }
 
+    /// A process, and those that end with it because their machine does.
+    fn beside(&self, process: ProcessId, kind: Kind) -> Vec<ProcessId> {
+        let machine = self.processes[process].machine;
+        let is_machine = machine.is_some() && matches!(kind, Kind::Crash { .. });
+        let others = self.processes.iter().enumerate();
+        others
+            .filter(|(id, other)| *id == process || (is_machine && other.machine == machine))
+            .map(|(id, _)| id)
+            .collect()
+    }
+
     /// Ends a process, or all of them, and loses what the kind of end loses.
     pub(crate) fn die(&mut self, process: ProcessId, kind: Kind) {
+        let beside = self.beside(process, kind);
         let State { disks, random, .. } = self;
         for disk in disks.iter_mut() {
             match kind {
-                Kind::Crash { loss, .. } => disk.lose(Some(process), loss, random),
+                Kind::Crash { loss, .. } => {
+                    for victim in &beside {
+                        disk.lose(Some(*victim), loss, random);
+                    }
+                }
                 Kind::PowerLoss { loss } => disk.lose(None, loss, random),
                 _ => {}
             }
@@ -256,7 +293,7 @@ impl State {
         }
         let all = matches!(kind, Kind::PowerLoss { .. } | Kind::FastLost { .. });
         for (id, other) in self.processes.iter_mut().enumerate() {
-            if id == process || (all && !other.is_immune) {
+            if beside.contains(&id) || (all && !other.is_immune) {
                 other.is_alive = false;
             }
         }

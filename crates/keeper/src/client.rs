@@ -3,11 +3,13 @@
 mod keeping;
 
 use crate::Error;
+use crate::door::{Door, Wire};
 use crate::kept::KeptStore;
 use crate::lease::Lease;
 use crate::message::{About, Reply, Request, VERSION};
 use crate::socket;
-use crate::wire::{Received, receive, send};
+use crate::sync::{Mutex, MutexGuard};
+use crate::wire::Received;
 use cairn_checkpoint::keeper::{Keeper, Keeping, Snapshot};
 use cairn_device::{Device, Mapping, SharedMemory, SlabOptions};
 use cairn_store::Store;
@@ -16,7 +18,7 @@ use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How long a keeper may take for an answer before the trainer goes on without it.
@@ -35,6 +37,7 @@ pub struct Client(Arc<Link>);
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: PathBuf,
+    door: Arc<dyn Door>,
     line: Mutex<Option<Line>>,
     /// How many connections there were.
     lines: AtomicU64,
@@ -43,7 +46,7 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 struct Line {
-    stream: UnixStream,
+    wire: Box<dyn Wire>,
     images: HashMap<u64, Mapping>,
     /// Which connection this is: numbers of snapshots mean something on the one they came through.
     number: u64,
@@ -52,8 +55,16 @@ struct Line {
 impl Client {
     /// A client of the keeper at `socket`, which need not be there yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
+        let socket = socket.into();
+        let door = Arc::new(socket.clone());
+        Self::through(socket, door)
+    }
+
+    /// A client that comes to the keeper through `door`; `socket` is what messages call it.
+    pub(crate) fn through(socket: PathBuf, door: Arc<dyn Door>) -> Self {
         Self(Arc::new(Link {
-            socket: socket.into(),
+            socket,
+            door,
             line: Mutex::default(),
             lines: AtomicU64::new(0),
             warned: AtomicBool::new(false),
@@ -88,7 +99,7 @@ impl Keeper for Client {
     }
 
     fn over(&self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
-        match Lease::take(&self.0.socket, &store.url()) {
+        match Lease::take(self.0.door.as_ref(), &store.url()) {
             Ok(lease) => KeptStore::over(store.clone(), lease),
             Err(error) => {
                 self.0.warn(&error);
@@ -107,7 +118,7 @@ impl Link {
         let mut line = self.line();
         if line.is_none() {
             *line = Some(Line {
-                stream: greet(&self.socket, PATIENCE)?,
+                wire: self.door.connect(PATIENCE)?,
                 images: HashMap::new(),
                 number: self.lines.fetch_add(1, Ordering::Relaxed),
             });
@@ -148,7 +159,7 @@ impl Link {
         let Some(open) = line.as_ref() else {
             return Err(Error::refused("there is no connection"));
         };
-        let asked = ask(&open.stream, request, body);
+        let asked = ask(open.wire.as_ref(), request, body);
         if !matches!(asked, Ok(_) | Err(Error::Refused { .. })) {
             *line = None;
         }
@@ -225,14 +236,11 @@ pub(crate) fn greet(socket: &Path, patience: Duration) -> Result<UnixStream, Err
 
 /// Asks and waits for the answer.
 pub(crate) fn ask(
-    stream: &UnixStream,
+    wire: &dyn Wire,
     request: &Request,
     body: &[u8],
 ) -> Result<Received<Reply>, Error> {
-    send(stream, request, &[body], None)?;
-    let received = receive::<Reply>(stream)?;
-    let left = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-    match received.ok_or_else(left)? {
+    match wire.ask(request, body)? {
         Received {
             head: Reply::Refused { reason },
             ..

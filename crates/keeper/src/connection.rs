@@ -3,42 +3,77 @@
 use crate::Error;
 use crate::message::{About, Reply, Request, VERSION};
 use crate::server::Shared;
-use crate::table::{ClientId, Orphaned};
+use crate::table::{ClientId, Orphaned, Room, Table};
 use crate::wire::{Received, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// No time at all.
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+/// How often is looked whether a client that has left has saves to end.
+const TICK: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// A client's socket, and its process: children that it forks have the socket, too, and may outlive it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,
     process: Option<OwnedFd>,
+    /// The process lives, but has left.
+    is_cut: AtomicBool,
 }
 
 /// What a reply brings along.
 #[derive(Default)]
-struct Luggage {
-    body: Vec<std::sync::Arc<[u8]>>,
-    file: Option<OwnedFd>,
+pub(crate) struct Luggage {
+    pub(crate) body: Vec<std::sync::Arc<[u8]>>,
+    pub(crate) file: Option<OwnedFd>,
 }
 
 impl Connection {
     pub(crate) fn new(stream: UnixStream, process: Pid) -> Self {
         // A process of another namespace cannot be seen; its socket will have to do.
         let process = rustix::process::pidfd_open(process, PidfdFlags::empty()).ok();
-        Self { stream, process }
+        Self {
+            stream,
+            process,
+            is_cut: AtomicBool::new(false),
+        }
     }
 
     /// Whether the client is gone, though the thread that serves it may not have noticed.
     pub(crate) fn is_over(&self) -> bool {
-        let none = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+        let (hung_up, ended) = self.poll(PollFlags::RDHUP, Some(&NOW));
+        hung_up && !self.is_cut.load(Ordering::SeqCst) || ended
+    }
+
+    /// Stays for as long as a client that has left lives and ends its saves itself: what it writes, nobody else may write.
+    pub(crate) fn outlive(&self, client: ClientId, shared: &Shared) {
+        if self.has_ended(&NOW) {
+            return;
+        }
+        self.is_cut.store(true, Ordering::SeqCst);
+        shared.change(|table| table.cut(client));
+        while shared.lock().table.has_pending(client) && !self.has_ended(&TICK) {}
+    }
+
+    /// Waits so long at the most for the end of the process.
+    fn has_ended(&self, timeout: &Timespec) -> bool {
+        let process = self.process.as_ref().map(AsFd::as_fd);
+        let Some(process) = process else {
+            return true;
         };
-        let (hung_up, ended) = self.poll(PollFlags::RDHUP, Some(&none));
-        hung_up || ended
+        let mut polled = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
+        let ended = rustix::event::poll(&mut polled, Some(timeout));
+        !matches!(ended, Ok(0) | Err(rustix::io::Errno::INTR))
     }
 
     /// Answers until the client leaves or dies. What it said before that is heard.
@@ -90,62 +125,72 @@ impl Connection {
     }
 }
 
+/// Answers, with what only the keeper as a whole knows.
 fn answer(
     client: ClientId,
     shared: &Shared,
     request: Request,
     body: Vec<u8>,
 ) -> Result<(Reply, Luggage), Error> {
-    match request {
-        Request::Hello { .. } => {}
+    match &request {
         Request::Begin {
             about: About(about),
         } => {
             cairn_store::open(&about.run).map_err(|error| Error::refused(error.to_string()))?;
-            let room = shared.change(|table| table.begin(client, about))?;
-            let file = room
-                .memory
-                .as_ref()
-                .map(|memory| memory.as_fd().try_clone_to_owned());
-            let reply = Reply::Room {
-                snapshot: room.snapshot,
-                image: room.image,
-                images: room.images,
-            };
-            let luggage = Luggage {
-                file: file.transpose()?,
-                ..Luggage::default()
-            };
-            return Ok((reply, luggage));
         }
-        Request::Captured { snapshot } => {
-            shared.change(|table| table.captured(client, snapshot, body))?;
-        }
-        Request::Written { snapshot } => {
-            shared.change(|table| table.written(client, snapshot, body))?;
-        }
-        Request::Committed { snapshot } => {
-            shared.change(|table| table.committed(client, snapshot))?;
-        }
-        Request::Abandon { snapshot } => {
-            shared.change(|table| table.abandon(client, snapshot))?;
-        }
+        Request::Held { run } => shared.settle(client, run),
+        _ => {}
+    }
+    let others = shared.clients().saturating_sub(1);
+    shared.change(|table| answer_from(table, client, request, body, others))
+}
+
+/// Answers from the table, with so many others connected.
+pub(crate) fn answer_from(
+    table: &mut Table,
+    client: ClientId,
+    request: Request,
+    body: Vec<u8>,
+    others: usize,
+) -> Result<(Reply, Luggage), Error> {
+    match request {
+        Request::Hello { .. } => {}
+        Request::Begin {
+            about: About(about),
+        } => return begun(table.begin(client, about)?),
+        Request::Captured { snapshot } => table.captured(client, snapshot, body)?,
+        Request::Written { snapshot } => table.written(client, snapshot, body)?,
+        Request::Committed { snapshot } => table.committed(client, snapshot)?,
+        Request::Abandon { snapshot } => table.abandon(client, snapshot)?,
         Request::Held { run } => {
-            shared.settle(client, &run);
-            let snapshots = shared.change(|table| table.held(client, &run));
+            let snapshots = table.held(client, &run);
             return Ok((Reply::Held { snapshots }, Luggage::default()));
         }
-        Request::Fetch { snapshot } => {
-            let held = shared.lock().table.fetch(client, snapshot)?;
-            return fetched(held);
-        }
+        Request::Fetch { snapshot } => return fetched(table.fetch(client, snapshot)?),
         Request::Status => {
-            let others = shared.clients().saturating_sub(1);
-            let status = shared.lock().table.status(others);
+            let status = table.status(others);
             return Ok((Reply::Status { status }, Luggage::default()));
         }
     }
     Ok((Reply::Done, Luggage::default()))
+}
+
+/// Room for a snapshot, and the memory if the client lacks it.
+fn begun(room: Room) -> Result<(Reply, Luggage), Error> {
+    let file = room
+        .memory
+        .as_ref()
+        .map(|memory| memory.as_fd().try_clone_to_owned());
+    let reply = Reply::Room {
+        snapshot: room.snapshot,
+        image: room.image,
+        images: room.images,
+    };
+    let luggage = Luggage {
+        file: file.transpose()?,
+        ..Luggage::default()
+    };
+    Ok((reply, luggage))
 }
 
 /// A snapshot for a reader, who gets no way to change it.

@@ -1,14 +1,13 @@
 //! What a keeper holds of a run, for as long as somebody reads it.
 
 use crate::Error;
-use crate::client::{ask, greet};
+use crate::client::ask;
+use crate::door::{Door, Wire};
 use crate::message::{About, Held, Reply, Request};
 use crate::wire::Received;
 use cairn_checkpoint::keeper::{Orphan, Snapshot};
 use cairn_device::SharedMemory;
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub(crate) struct Lease {
     pub(crate) snapshots: Vec<Leased>,
     /// The keeper counts this reader for as long as the connection is open.
-    _stream: UnixStream,
+    _wire: Box<dyn Wire>,
 }
 
 /// One of them.
@@ -37,34 +36,34 @@ pub(crate) struct Leased {
 }
 
 impl Lease {
-    /// Asks the keeper at `socket` for all it holds of `run`.
+    /// Asks the keeper behind `door` for all it holds of `run`.
     ///
     /// # Errors
     /// If there is none, or what it says makes no sense.
-    pub(crate) fn take(socket: &Path, run: &str) -> Result<Self, Error> {
-        let stream = greet(socket, PATIENCE)?;
+    pub(crate) fn take(door: &dyn Door, run: &str) -> Result<Self, Error> {
+        let wire = door.connect(PATIENCE)?;
         let run = run.to_string();
-        let snapshots = match ask(&stream, &Request::Held { run }, &[])?.head {
+        let snapshots = match ask(wire.as_ref(), &Request::Held { run }, &[])?.head {
             Reply::Held { snapshots } => snapshots,
             other => return Err(Error::message(format!("it answered {other:?}"))),
         };
-        let fetch = |held: Held| Leased::fetch(&stream, held);
+        let fetch = |held: Held| Leased::fetch(wire.as_ref(), held);
         let snapshots: Result<Vec<Leased>, Error> = snapshots.into_iter().map(fetch).collect();
         Ok(Self {
             snapshots: snapshots?,
-            _stream: stream,
+            _wire: wire,
         })
     }
 }
 
 impl Leased {
-    fn fetch(stream: &UnixStream, held: Held) -> Result<Self, Error> {
+    fn fetch(wire: &dyn Wire, held: Held) -> Result<Self, Error> {
         let Held {
             snapshot,
             about: About(about),
             orphan,
         } = held;
-        let Received { head, body, file } = ask(stream, &Request::Fetch { snapshot }, &[])?;
+        let Received { head, body, file } = ask(wire, &Request::Fetch { snapshot }, &[])?;
         let Reply::Fetched { part_len } = head else {
             return Err(Error::message(format!("it answered {head:?}")));
         };

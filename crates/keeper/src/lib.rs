@@ -20,6 +20,7 @@
 
 mod client;
 mod connection;
+mod door;
 mod error;
 mod kept;
 mod lease;
@@ -29,6 +30,7 @@ mod persist;
 mod server;
 mod socket;
 mod status;
+mod sync;
 mod table;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -1,13 +1,12 @@
 //! Ends the save of a writer that died: checksums, data, part, commit, as the writer would have.
 
-use crate::server::Shared;
 use crate::table::Orphaned;
 use cairn_checkpoint::keeper::Orphan;
-use cairn_checkpoint::{Error, chain};
+use cairn_checkpoint::{Clock, Error, chain};
 use cairn_device::SharedMemory;
-use cairn_store::ObjectReader;
+use cairn_store::{ObjectReader, Store};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the other writers are waited for before the keeper looks whether it should stop.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -41,34 +40,48 @@ impl ObjectReader for ImageReader {
     }
 }
 
-/// Writes and commits an orphan.
-///
-/// # Errors
-/// In words: what stopped it.
-pub(crate) fn persist(shared: &Shared, orphaned: &Orphaned) -> Result<(), String> {
-    let about = &orphaned.about;
-    let store = cairn_store::open(&about.run).map_err(|error| chain(&error))?;
-    let orphan = Orphan::new(about, &orphaned.draft).map_err(|error| chain(&error))?;
-    let image = ImageReader {
-        memory: orphaned.memory.clone(),
-        len: about.len_bytes,
-        key: format!("the image of writer {}", about.writer),
-    };
-    let part = match &orphaned.part {
-        Some(part) => part.to_vec(),
-        None => orphan.checksum(&image).map_err(|error| chain(&error))?,
-    };
-    shared.change(|table| table.sealed(orphaned.snapshot, part.clone()));
-    let stored = orphan
-        .write(&store, &image, &part)
-        .map_err(|error| chain(&error))?;
-    shared.change(|table| table.sealed(orphaned.snapshot, stored));
-    let begun = Instant::now();
-    loop {
-        match orphan.commit(&store, PATIENCE) {
-            Err(Error::WritersMissing { .. })
-                if !shared.is_stopping() && begun.elapsed() < shared.options.commit_timeout => {}
-            result => return result.map_err(|error| chain(&error)),
+/// What it takes to end a save.
+pub(crate) struct Ending<'a> {
+    /// The run's store.
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    /// How long the other writers are waited for.
+    pub(crate) commit_timeout: Duration,
+    pub(crate) is_stopping: &'a dyn Fn() -> bool,
+    /// Hears of the part as soon as it is known, and when it is in the store.
+    pub(crate) sealed: &'a dyn Fn(Vec<u8>),
+}
+
+impl Ending<'_> {
+    /// Writes and commits an orphan.
+    ///
+    /// # Errors
+    /// In words: what stopped it.
+    pub(crate) fn persist(&self, orphaned: &Orphaned) -> Result<(), String> {
+        let about = &orphaned.about;
+        let orphan = Orphan::new(about, &orphaned.draft).map_err(|error| chain(&error))?;
+        let image = ImageReader {
+            memory: orphaned.memory.clone(),
+            len: about.len_bytes,
+            key: format!("the image of writer {}", about.writer),
+        };
+        let part = match &orphaned.part {
+            Some(part) => part.to_vec(),
+            None => orphan.checksum(&image).map_err(|error| chain(&error))?,
+        };
+        (self.sealed)(part.clone());
+        let stored = orphan
+            .write(&self.store, &image, &part)
+            .map_err(|error| chain(&error))?;
+        (self.sealed)(stored);
+        let begun = self.clock.elapsed();
+        loop {
+            match orphan.commit(&self.store, self.clock, PATIENCE) {
+                Err(Error::WritersMissing { .. })
+                    if !(self.is_stopping)()
+                        && self.clock.elapsed().saturating_sub(begun) < self.commit_timeout => {}
+                result => return result.map_err(|error| chain(&error)),
+            }
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::Error;
 use crate::connection::Connection;
-use crate::persist::persist;
+use crate::persist::Ending;
 use crate::socket;
 use crate::table::{ClientId, Limits, Orphaned, Table};
+use cairn_checkpoint::{Clock, chain, machine_clock};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,6 +59,7 @@ pub struct Server {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
+    clock: Arc<dyn Clock>,
     state: Mutex<State>,
     changed: Condvar,
     stop: Arc<AtomicBool>,
@@ -87,7 +89,8 @@ impl Server {
         let path = path.into();
         let listener = socket::listen(&path)?;
         listener.set_nonblocking(true)?;
-        let table = Table::new(options.limits);
+        let clock = machine_clock();
+        let table = Table::new(options.limits, clock.clone());
         let state = State {
             table,
             connections: BTreeMap::new(),
@@ -97,6 +100,7 @@ impl Server {
         };
         let shared = Arc::new(Shared {
             options,
+            clock,
             state: Mutex::new(state),
             changed: Condvar::new(),
             stop,
@@ -160,6 +164,7 @@ impl Server {
             if let Err(error) = connection.serve(client, &shared) {
                 tracing::warn!(client, %error, "a client was dropped");
             }
+            connection.outlive(client, &shared);
             shared.leave(client);
         });
         Ok(())
@@ -222,7 +227,7 @@ impl Shared {
             writer = about.writer,
             "a writer died: its capture is being written"
         );
-        let result = catch_unwind(AssertUnwindSafe(|| persist(self, orphan)));
+        let result = catch_unwind(AssertUnwindSafe(|| self.persist(orphan)));
         let result = result.unwrap_or_else(|_| Err("its thread panicked".into()));
         if let Err(reason) = &result {
             tracing::warn!(
@@ -238,6 +243,18 @@ impl Shared {
         state.persisting -= 1;
         drop(state);
         self.changed.notify_all();
+    }
+
+    fn persist(&self, orphan: &Orphaned) -> Result<(), String> {
+        let store = cairn_store::open(&orphan.about.run).map_err(|error| chain(&error))?;
+        let ending = Ending {
+            store,
+            clock: &self.clock,
+            commit_timeout: self.options.commit_timeout,
+            is_stopping: &|| self.is_stopping(),
+            sealed: &|part| self.change(|table| table.sealed(orphan.snapshot, part)),
+        };
+        ending.persist(orphan)
     }
 
     fn wait<'a>(

@@ -11,6 +11,7 @@
 
 mod entry;
 mod images;
+mod leaving;
 mod limits;
 #[cfg(test)]
 mod tests;
@@ -21,12 +22,13 @@ pub use limits::Limits;
 use crate::Error;
 use crate::message::{About, Held};
 use crate::status::{HeldStatus, Status};
+use cairn_checkpoint::Clock;
 use cairn_checkpoint::keeper::Snapshot;
 use cairn_device::SharedMemory;
 use images::Images;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One connection.
 pub(crate) type ClientId = u64;
@@ -35,6 +37,7 @@ pub(crate) type ClientId = u64;
 #[derive(Debug)]
 pub(crate) struct Table {
     limits: Limits,
+    clock: Arc<dyn Clock>,
     entries: BTreeMap<u64, Entry>,
     images: Images,
     next: u64,
@@ -62,9 +65,10 @@ pub(crate) struct Orphaned {
 }
 
 impl Table {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
         Self {
             limits,
+            clock,
             entries: BTreeMap::new(),
             images: Images::default(),
             next: 1,
@@ -89,7 +93,7 @@ impl Table {
             },
         };
         let snapshot = self.number();
-        let entry = Entry::new(about, image, client);
+        let entry = Entry::new(about, image, client, self.clock.elapsed());
         self.entries.insert(snapshot, entry);
         Ok(Room {
             snapshot,
@@ -107,9 +111,10 @@ impl Table {
         draft: Vec<u8>,
     ) -> Result<(), Error> {
         self.limits.check(self.used_bytes(), draft.len() as u64)?;
+        let now = self.clock.elapsed();
         let entry = self.owned(client, snapshot)?;
         entry.draft = draft.into();
-        entry.enter(Stage::Captured);
+        entry.enter(Stage::Captured, now);
         self.retire();
         Ok(())
     }
@@ -121,15 +126,17 @@ impl Table {
         snapshot: u64,
         part: Vec<u8>,
     ) -> Result<(), Error> {
+        let now = self.clock.elapsed();
         let entry = self.owned(client, snapshot)?;
         entry.part = Some(part.into());
-        entry.enter(Stage::Written);
+        entry.enter(Stage::Written, now);
         Ok(())
     }
 
     /// The step of a snapshot is committed.
     pub(crate) fn committed(&mut self, client: ClientId, snapshot: u64) -> Result<(), Error> {
-        self.owned(client, snapshot)?.enter(Stage::Committed);
+        let now = self.clock.elapsed();
+        self.owned(client, snapshot)?.enter(Stage::Committed, now);
         self.retire();
         Ok(())
     }
@@ -141,49 +148,24 @@ impl Table {
         Ok(())
     }
 
-    /// A client is gone. Returns what it captured and nobody has made safe.
-    pub(crate) fn gone(&mut self, client: ClientId) -> Vec<Orphaned> {
-        let mut orphans = Vec::new();
-        for (snapshot, entry) in &mut self.entries {
-            entry.readers.remove(&client);
-            if entry.client != Some(client) {
-                continue;
-            }
-            entry.client = None;
-            if matches!(entry.stage, Stage::Captured | Stage::Written) {
-                entry.enter(match entry.part {
-                    Some(_) => Stage::Persisting,
-                    None => Stage::Sealing,
-                });
-                orphans.push(*snapshot);
-            }
-        }
-        // What was never complete is of no use to anybody.
-        self.entries
-            .retain(|_, entry| entry.client.is_some() || !matches!(entry.stage, Stage::Filling));
-        self.images.disown(client);
-        self.retire();
-        orphans
-            .into_iter()
-            .filter_map(|snapshot| self.orphaned(snapshot))
-            .collect()
-    }
-
     /// The checksums of an orphan are known.
     pub(crate) fn sealed(&mut self, snapshot: u64, part: Vec<u8>) {
+        let now = self.clock.elapsed();
         if let Some(entry) = self.entries.get_mut(&snapshot) {
             entry.part = Some(part.into());
-            entry.enter(Stage::Persisting);
+            entry.enter(Stage::Persisting, now);
         }
     }
 
     /// What became of an orphan.
     pub(crate) fn settled(&mut self, snapshot: u64, result: Result<(), String>) {
+        let now = self.clock.elapsed();
         if let Some(entry) = self.entries.get_mut(&snapshot) {
-            entry.enter(match result {
+            let stage = match result {
                 Ok(()) => Stage::Committed,
                 Err(reason) => Stage::Stuck(reason),
-            });
+            };
+            entry.enter(stage, now);
         }
         self.retire();
     }
@@ -223,10 +205,9 @@ impl Table {
 
     /// Forgets what is settled, belongs to nobody, and has not been read for `age`.
     pub(crate) fn forget(&mut self, age: Duration) {
-        let now = Instant::now();
-        self.entries.retain(|_, entry| {
-            !entry.is_idle() || now.saturating_duration_since(entry.since) < age
-        });
+        let now = self.clock.elapsed();
+        self.entries
+            .retain(|_, entry| !entry.is_idle() || now.saturating_sub(entry.since) < age);
         self.sweep();
     }
 
@@ -238,6 +219,7 @@ impl Table {
 
     /// What there is, for whoever asks.
     pub(crate) fn status(&self, clients: usize) -> Status {
+        let now = self.clock.elapsed();
         let snapshots = self.entries.values().map(|entry| HeldStatus {
             run: entry.about.run.clone(),
             step: entry.about.step,
@@ -249,7 +231,7 @@ impl Table {
             reason: entry.stage.reason().map(str::to_string),
             orphan: entry.client.is_none(),
             readers: entry.readers.len(),
-            seconds: entry.since.elapsed().as_secs_f64(),
+            seconds: now.saturating_sub(entry.since).as_secs_f64(),
         });
         Status {
             process: std::process::id(),
@@ -326,7 +308,8 @@ impl Table {
         let over: Vec<u64> = self
             .entries
             .iter()
-            .filter(|(_, entry)| entry.is_settled() && entry.readers.is_empty())
+            .filter(|(_, entry)| entry.is_settled() || entry.is_cut && entry.is_pending())
+            .filter(|(_, entry)| entry.readers.is_empty())
             .filter(|(_, entry)| self.is_superseded(entry))
             .map(|(snapshot, _)| *snapshot)
             .collect();

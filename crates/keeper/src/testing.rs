@@ -1,8 +1,15 @@
 //! A door for fuzzing: a keeper without sockets and threads, which hears bytes.
 
+#[cfg(feature = "simulate")]
+mod simulated;
+
+#[cfg(feature = "simulate")]
+pub use simulated::{Heard, Left, Simulated, Way};
+
 use crate::Limits;
 use crate::message::{About, PREFIX_BYTES, Prefix, Reply, Request, decode, encode};
 use crate::table::Table;
+use cairn_checkpoint::machine_clock;
 use std::time::Duration;
 
 /// What a keeper holds, and clients that say anything to it.
@@ -17,7 +24,7 @@ impl Desk {
     /// A keeper that holds nothing.
     pub fn new(limits: Limits) -> Self {
         Self {
-            table: Table::new(limits),
+            table: Table::new(limits, machine_clock()),
             orphans: Vec::new(),
         }
     }

@@ -3,7 +3,7 @@
 use super::{Draft, Snapshot};
 use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crc32c};
-use crate::clock::MachineClock;
+use crate::clock::Clock;
 use crate::commit::{Attempt, IfCommitted, Patience};
 use crate::copies::near;
 use crate::error::StoreContext;
@@ -87,7 +87,7 @@ impl Orphan {
             Ok(bytes) => {
                 let (theirs, _) = parse_whole(&key, &bytes)?;
                 return match same_content(&theirs.part, &ours.part) {
-                    true => Ok(bytes),
+                    true => self.settle(store).map(|()| bytes),
                     false => Err(self.differs(key)),
                 };
             }
@@ -99,21 +99,35 @@ impl Orphan {
         for (key, bytes) in self.assets() {
             put_once(store.as_ref(), &key, &bytes)?;
         }
+        // The part says that the data is durable.
+        self.settle(store)?;
         put_once(store.as_ref(), &key, part)?;
         Ok(part.to_vec())
+    }
+
+    /// Makes durable what the writer put before it died: it is seen before its name is durable.
+    fn settle(&self, store: &Arc<dyn Store>) -> Result<(), Error> {
+        let folder = self.snapshot.keys().folder;
+        let settled = near(store).settle(&folder);
+        settled.doing(|| format!("make `{folder}` durable"))
     }
 
     /// Waits for the other writers of the step and commits it; on tiers, on the fast one, from where the next launch uploads it.
     ///
     /// # Errors
     /// If they do not come in time, or contradict each other.
-    pub fn commit(&self, store: &Arc<dyn Store>, timeout: Duration) -> Result<(), Error> {
+    pub fn commit(
+        &self,
+        store: &Arc<dyn Store>,
+        clock: &Arc<dyn Clock>,
+        timeout: Duration,
+    ) -> Result<(), Error> {
         if store.tiers().is_some_and(Tiered::is_per_node) {
             // The others' files never come here.
             return Ok(());
         }
         let patience = Patience {
-            clock: MachineClock::shared(),
+            clock: clock.clone(),
             timeout,
             takeover: Duration::ZERO,
             is_final: true,

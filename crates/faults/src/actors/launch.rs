@@ -1,6 +1,6 @@
 //! Launches: ranks that go on from the newest step and save the next ones.
 
-use super::{Actor, Process, come_late, read_newest};
+use super::{Actor, Process, come_late, keeper, read_newest};
 use crate::content::{self, Memory};
 use crate::ledger::{Promise, Told};
 use crate::scenario::Scenario;
@@ -69,8 +69,11 @@ impl Launch {
         let threads: Vec<_> = (0..self.ranks)
             .map(|rank| {
                 let process = Process::start(world, format!("L{}r{rank}", self.number));
-                let process = process.on_node(rank);
-                thread::spawn(move || Rank::new(self, rank, process).save_all(first))
+                let process = process.on_node(rank).on_machine_of(rank);
+                thread::spawn(move || {
+                    Rank::new(self, rank, process.clone()).save_all(first);
+                    process.exit();
+                })
             })
             .collect();
         for thread in threads {
@@ -86,8 +89,9 @@ impl Launch {
             });
         }
         let mut tries = (0..TRIES).map(|_| {
-            let process = Process::start(world, format!("L{}", self.number));
-            read_newest(&process)
+            let process = Process::start(world, format!("L{}", self.number)).on_machine_of(0);
+            let keeper = keeper::client(&process, 0);
+            read_newest(&process, keeper)
         });
         let newest = tries.find_map(Result::ok)?;
         Some(newest.unwrap_or(0) + 1)
@@ -155,7 +159,10 @@ impl Rank {
         let scenario = &process.world.case.scenario;
         let session = format!("launch-{}", launch.number);
         let ranks = Ranks::new(rank, launch.ranks, session).expect("a rank of its launch");
-        let options = options(&process);
+        let options = Options {
+            keeper: keeper::client(&process, rank),
+            ..options(&process)
+        };
         let if_committed = match scenario.replace {
             true => IfCommitted::Replace,
             false => IfCommitted::Refuse,

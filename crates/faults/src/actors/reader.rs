@@ -5,7 +5,8 @@ use crate::content::{Loaded, load_options};
 use crate::ledger::Rule;
 use crate::scenario::{Keeping, Scenario};
 use crate::world::World;
-use cairn_checkpoint::{Checkpointer, Error, World as Ranks};
+use cairn_checkpoint::keeper::Keeper;
+use cairn_checkpoint::{Checkpointer, Error, Options, World as Ranks};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,18 +26,25 @@ impl Actor for Reader {
     fn live(&self, world: &Arc<World>) {
         come_late(world, LATEST);
         let process = Process::start(world, format!("reader{}", self.0));
-        let _ = read_newest(&process);
+        let _ = read_newest(&process, None);
     }
 }
 
-/// Loads the newest step; `Ok(None)` if there is none. What comes must be whole, and no older than what was promised before.
+/// Loads the newest step, with what a keeper holds; `Ok(None)` if there is none. What comes must be whole, and no older than what was promised before.
 ///
 /// # Errors
 /// If the process met a fault.
-pub(crate) fn read_newest(process: &Process) -> Result<Option<u64>, Error> {
+pub(crate) fn read_newest(
+    process: &Process,
+    keeper: Option<Arc<dyn Keeper>>,
+) -> Result<Option<u64>, Error> {
     let promised = process.world.lock().ledger.newest_promise();
     let ranks = Ranks::new(0, 1, "reader").expect("rank 0 of 1");
-    let run = Checkpointer::new(process.store(), ranks);
+    let options = Options {
+        keeper,
+        ..Options::default()
+    };
+    let run = Checkpointer::with_options(process.store(), ranks, options);
     let mut loaded = Loaded::new();
     let result = run
         .load_latest(loaded.targets(), &load_options())

@@ -4,7 +4,7 @@ use super::ClientId;
 use cairn_checkpoint::keeper::Snapshot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 /// How far a snapshot is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,11 +36,19 @@ pub(crate) struct Entry {
     pub(crate) draft: Arc<[u8]>,
     pub(crate) part: Option<Arc<[u8]>>,
     pub(crate) readers: BTreeSet<ClientId>,
-    pub(crate) since: Instant,
+    /// Its writer lives and ends its save itself, but does not say so any more.
+    pub(crate) is_cut: bool,
+    /// When it came to its stage, by the clock of the table.
+    pub(crate) since: Duration,
 }
 
 impl Entry {
-    pub(crate) fn new(about: Snapshot, image: Option<u64>, client: ClientId) -> Self {
+    pub(crate) fn new(
+        about: Snapshot,
+        image: Option<u64>,
+        client: ClientId,
+        now: Duration,
+    ) -> Self {
         Self {
             about,
             image,
@@ -49,13 +57,19 @@ impl Entry {
             draft: Arc::default(),
             part: None,
             readers: BTreeSet::new(),
-            since: Instant::now(),
+            is_cut: false,
+            since: now,
         }
     }
 
-    pub(crate) fn enter(&mut self, stage: Stage) {
+    pub(crate) fn enter(&mut self, stage: Stage, now: Duration) {
         self.stage = stage;
-        self.since = Instant::now();
+        self.since = now;
+    }
+
+    /// Whether it is all there, and not known to be safe.
+    pub(crate) fn is_pending(&self) -> bool {
+        matches!(self.stage, Stage::Captured | Stage::Written)
     }
 
     /// Whether nobody works on it any more.

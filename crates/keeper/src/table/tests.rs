@@ -1,6 +1,7 @@
 //! Lives of snapshots, without a socket: generations, limits, deaths and readers.
 
 use super::*;
+use cairn_checkpoint::machine_clock;
 
 const CHUNK: u64 = 8 << 20;
 
@@ -18,7 +19,7 @@ fn about(step: u64, writer: usize, world: usize) -> Snapshot {
 
 fn table(images: u64) -> Table {
     // Documents take some, too.
-    Table::new(Limits::total(images * CHUNK + 100))
+    Table::new(Limits::total(images * CHUNK + 100), machine_clock())
 }
 
 /// Captures, writes and commits a snapshot.
@@ -51,6 +52,28 @@ fn two_images_serve_a_writer_for_ever_and_the_last_complete_one_is_always_there(
         table.committed(7, room.snapshot).unwrap();
     }
     assert_eq!(table.used_bytes(), 2 * CHUNK);
+}
+
+#[test]
+fn a_writer_that_leaves_and_lives_ends_its_saves_itself() {
+    let mut table = table(10);
+    let room = table.begin(1, about(1, 0, 1)).unwrap();
+    table.captured(1, room.snapshot, vec![1]).unwrap();
+    let unfinished = table.begin(1, about(2, 0, 1)).unwrap();
+    table.cut(1);
+    assert_eq!(held(&table), [(1, 0, "captured")]);
+    assert!(table.captured(1, unfinished.snapshot, vec![1]).is_err());
+    assert!(table.has_pending(1));
+    // It comes back, and its next capture takes the place of the one it left.
+    let room = table.begin(2, about(3, 0, 1)).unwrap();
+    table.captured(2, room.snapshot, vec![1]).unwrap();
+    assert!(!table.has_pending(1));
+    assert!(table.gone(1).is_empty());
+    // It leaves again, and dies.
+    table.cut(2);
+    let orphans = table.gone(2);
+    assert_eq!(orphans.len(), 1);
+    assert_eq!(orphans[0].about.step, 3);
 }
 
 #[test]
@@ -148,7 +171,7 @@ fn limits_hold_for_one_run_and_for_all() {
         max_bytes: 3 * CHUNK,
         max_run_bytes: 2 * CHUNK,
     };
-    let mut table = Table::new(limits);
+    let mut table = Table::new(limits, machine_clock());
     let other = |step| Snapshot {
         run: "file:///other".into(),
         ..about(step, 0, 1)
