@@ -66,11 +66,11 @@ fn looking_at_a_checkpoint_of_a_hundred_tensors_takes_few_requests() {
     for (path, most) in [("run/step-00000008", 5), ("run:8", 5), ("run", 7)] {
         looks(path, most);
     }
-    // A newer one that nobody has committed: it is asked for, and whether it is deleted.
+    // A newer one that nobody has committed: it is asked for, whether a pruning has it aside or has just brought it back, and whether it is deleted.
     let begun = "step-00000009/x/00000.part";
     let store = store(&server, "run");
     store.put(begun, b"", PutMode::Create).unwrap();
-    looks("run", 10);
+    looks("run", 12);
 }
 
 #[test]
