@@ -154,8 +154,14 @@ impl Attempt {
         let parts: Result<Vec<ReadPart>, Error> = (0..self.world)
             .map(|writer| read_head(store, &keys, writer))
             .collect();
-        let manifest = Manifest::join(parts?)?;
+        let parts = parts?;
+        let data = data_keys(&keys, &parts);
+        let manifest = Manifest::join(parts)?;
         check_bases(store, &manifest)?;
+        // A part outlives its data if its writer stood still before it put it, while others committed the attempt and deleted it.
+        if let Some(key) = missing_keys(store, &keys.folder, data.clone())?.pop() {
+            return Err(Error::damaged(key, "it is missing"));
+        }
         if manifest.is_plain() {
             hf_index::publish(store, &keys, &manifest.layout)?;
         }
@@ -176,7 +182,7 @@ impl Attempt {
             },
             result => {
                 result.doing(|| format!("commit step {}", self.step))?;
-                self.check_kept(store)
+                self.check_kept(store, data)
             }
         }
     }
@@ -185,8 +191,12 @@ impl Attempt {
     ///
     /// Whoever stands still long enough in that moment may wake up when others have committed the step and deleted it, or have taken the
     /// attempt for abandoned. A pruning marks what it deletes first and takes the mark away last, so one of the two signs is there.
-    fn check_kept(&self, store: &dyn Store) -> Result<(), Error> {
-        if !self.is_being_deleted(store)? && self.is_complete(store)? {
+    fn check_kept(&self, store: &dyn Store, data: Vec<String>) -> Result<(), Error> {
+        let keys = self.keys();
+        let parts = (0..self.world).map(|writer| keys.part(writer));
+        let files = parts.chain(data).collect();
+        let is_whole = || Ok::<_, Error>(missing_keys(store, &keys.folder, files)?.is_empty());
+        if !self.is_being_deleted(store)? && is_whole()? {
             return self.check_alone(store);
         }
         self.take_back(store)?;
@@ -330,16 +340,8 @@ impl Attempt {
 fn check_bases(store: &dyn Store, manifest: &Manifest) -> Result<(), Error> {
     let mut missing = Vec::new();
     for (folder, files) in manifest.delta.iter().flat_map(|delta| &delta.bases) {
-        let listing = store
-            .list_files(folder)
-            .doing(|| format!("list `{folder}`"))?;
-        let here: BTreeSet<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
         let keys = files.iter().map(|file| format!("{folder}/{file}"));
-        for key in keys.filter(|key| !here.contains(key.as_str())) {
-            // Listings may lag behind.
-            let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
-            missing.extend(head.is_none().then_some(key));
-        }
+        missing.extend(missing_keys(store, folder, keys.collect())?);
     }
     match missing.is_empty() {
         true => Ok(()),
@@ -348,4 +350,29 @@ fn check_bases(store: &dyn Store, manifest: &Manifest) -> Result<(), Error> {
             missing,
         }),
     }
+}
+
+/// The data files that the writers of an attempt wrote.
+fn data_keys(keys: &AttemptKeys, parts: &[ReadPart]) -> Vec<String> {
+    let files = parts.iter().filter_map(|part| part.part.file.as_ref());
+    // A delta without anything new has none.
+    let files = files.filter(|file| file.own_bytes() > 0);
+    files
+        .map(|file| format!("{}/{}", keys.folder, file.name))
+        .collect()
+}
+
+/// Those of some files of a folder that are not there.
+fn missing_keys(store: &dyn Store, folder: &str, keys: Vec<String>) -> Result<Vec<String>, Error> {
+    let listing = store
+        .list_files(folder)
+        .doing(|| format!("list `{folder}`"))?;
+    let here: BTreeSet<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
+    let mut missing = Vec::new();
+    for key in { keys.into_iter() }.filter(|key| !here.contains(key.as_str())) {
+        // Listings may lag behind.
+        let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
+        missing.extend(head.is_none().then_some(key));
+    }
+    Ok(missing)
 }

@@ -97,11 +97,21 @@ pub(crate) fn walk_back<T>(
             absent.insert(step);
             continue;
         }
-        let tried = opened.and_then(|checkpoint| {
+        let attempt = opened.as_ref().ok();
+        let attempt = attempt.map(|checkpoint| checkpoint.manifest().attempt.clone());
+        let mut try_it = |checkpoint: Checkpoint| {
             check_structure(&checkpoint)?;
             let used = use_it(&checkpoint)?;
             Ok((checkpoint, used))
-        });
+        };
+        let mut tried = opened.and_then(&mut try_it);
+        if let Err(error) = &tried
+            && is_unusable(error)
+            && let Some(older) = replaced_attempt(store, step, key, attempt.as_deref())
+        {
+            pass_over(&mut skipped, step, error);
+            tried = try_it(older);
+        }
         match tried {
             Ok((checkpoint, used)) => {
                 let latest = Latest {
@@ -110,18 +120,32 @@ pub(crate) fn walk_back<T>(
                 };
                 return Ok((latest, used));
             }
-            // One that goes as it is read is passed over like a damaged one.
-            Err(error)
-                if error.is_damage()
-                    || matches!(error, Error::Deleted { .. } | Error::Incomplete { .. }) =>
-            {
-                let reason = chain(&error);
-                tracing::warn!(step, reason, "passing over a step that cannot be used");
-                skipped.insert(step, reason);
-            }
+            Err(error) if is_unusable(&error) => pass_over(&mut skipped, step, &error),
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether a step is passed over for an error. One that goes as it is read is, like a damaged one.
+fn is_unusable(error: &Error) -> bool {
+    error.is_damage() || matches!(error, Error::Deleted { .. } | Error::Incomplete { .. })
+}
+
+fn pass_over(skipped: &mut BTreeMap<u64, String>, step: u64, error: &Error) {
+    let reason = chain(error);
+    tracing::warn!(step, reason, "passing over a step that cannot be used");
+    skipped.insert(step, reason);
+}
+
+/// What the durable tier has of a step while an attempt that is to replace it is on the fast tier only, and unusable.
+fn replaced_attempt(
+    store: &Arc<dyn Store>,
+    step: u64,
+    key: Option<&PublicKey>,
+    unusable: Option<&str>,
+) -> Option<Checkpoint> {
+    let older = open_trusted(store.tiers()?.durable(), step, key).ok()?;
+    (Some(older.manifest().attempt.as_str()) != unusable).then_some(older)
 }
 
 /// The step to try next: the newest that is neither `skipped` nor was found `absent`.

@@ -20,6 +20,8 @@ pub(crate) struct Ledger {
     pub(crate) commits: Vec<(u64, String)>,
     /// Attempts that a pruning was to remove, by step.
     pub(crate) removed: BTreeSet<(u64, String)>,
+    /// Attempts that a pruning took for abandoned, by folder: nobody had completed them for as long as its rule says.
+    pub(crate) abandoned: BTreeSet<String>,
     /// Steps that somebody tagged, and was told so.
     pub(crate) tagged: BTreeSet<u64>,
     /// Steps that somebody rewrote as they were.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Latest {
     /// The step to use.
     pub checkpoint: Checkpoint,
-    /// Newer steps that were passed over, newest first, and why.
+    /// Newer steps that were passed over, newest first, and why; also this one, if a younger attempt at it was.
     pub skipped: Vec<Skipped>,
 }
 

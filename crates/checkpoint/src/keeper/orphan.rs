@@ -132,8 +132,19 @@ impl Orphan {
             takeover: Duration::ZERO,
             is_final: true,
         };
-        let writer = self.snapshot.writer;
-        self.attempt().wait(near(store).as_ref(), writer, &patience)
+        let (attempt, writer) = (self.attempt(), self.snapshot.writer);
+        // What is durable may have left the fast tier.
+        let is_durable = || {
+            let durable = store.tiers().map(Tiered::durable);
+            durable.is_some_and(|durable| attempt.is_safe(durable.as_ref()).unwrap_or(false))
+        };
+        if is_durable() {
+            return Ok(());
+        }
+        match attempt.wait(near(store).as_ref(), writer, &patience) {
+            Err(Error::WritersMissing { .. }) if is_durable() => Ok(()),
+            waited => waited,
+        }
     }
 
     fn write_data(
@@ -254,5 +265,52 @@ fn put_once(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
     match store.put(key, bytes, PutMode::Create) {
         Err(cairn_store::Error::AlreadyExists { .. }) => Ok(()),
         result => result.doing(|| format!("write `{key}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::part::read_head;
+    use crate::{Checkpointer, Options, SaveOptions, State, World, machine_clock};
+    use cairn_sharding::{Mesh, TensorSpec};
+    use cairn_store::Memory;
+
+    #[test]
+    fn what_is_durable_and_has_left_the_fast_tier_is_committed() {
+        let (fast, durable) = (Arc::new(Memory::new()), Arc::new(Memory::new()));
+        let store: Arc<dyn Store> = Arc::new(Tiered::new(fast.clone(), durable.clone()));
+        let options = Options {
+            keep_fast: Some(1),
+            ..Options::default()
+        };
+        let run = Checkpointer::with_options(store.clone(), World::single(), options);
+        let spec = TensorSpec::parse(&Mesh::single(), "u8[1]").unwrap();
+        let mut state = State::new(0);
+        state.tensor("weights", &spec, &[7]).unwrap();
+        let [saved, _] = [1, 2].map(|step| {
+            let saving = run.save(step, &state, &SaveOptions::default());
+            saving.unwrap().wait().unwrap()
+        });
+        drop(run);
+        let mut snapshot = Snapshot {
+            run: store.url(),
+            step: 1,
+            attempt: saved.attempt,
+            writer: 0,
+            world: 1,
+            len_bytes: 0,
+            replace: false,
+        };
+        assert!(fast.head(&snapshot.commit_key()).unwrap().is_none());
+        let part = read_head(durable.as_ref(), &snapshot.keys(), 0).unwrap();
+        snapshot.len_bytes = part.part.file.as_ref().unwrap().len_bytes;
+        let draft = Draft {
+            part: part.part,
+            assets: BTreeMap::new(),
+        };
+        let orphan = Orphan::new(&snapshot, &draft.encode()).unwrap();
+        let committed = orphan.commit(&store, &machine_clock(), Duration::ZERO);
+        committed.unwrap();
     }
 }

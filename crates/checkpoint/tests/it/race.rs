@@ -165,6 +165,26 @@ fn a_save_whose_late_writer_died_can_be_finished() {
 }
 
 #[test]
+fn a_part_whose_data_is_gone_is_not_committed() {
+    let model = Model::on("dp=2,tp=2", 1);
+    let store = memory();
+    let dying = dies_at_commit(&store);
+    give_up_on(2, "job", &model, &store);
+    let worlds = &launch("job", 4)[2..=2];
+    let options = deadlines(500, 10);
+    let results = model.launch(&dying, worlds, 1, &SaveOptions::default(), &options);
+    results[0].as_ref().unwrap_err();
+    let attempt = &unfinished(store.as_ref(), 1).unwrap()[0];
+    assert!(attempt.is_complete());
+    let data = format!("step-00000001/{}/00002.safetensors", attempt.attempt);
+    store.delete(&data).unwrap();
+    let error = finish(store.as_ref(), 1).unwrap_err();
+    assert!(error.is_damage(), "{error}");
+    assert!(error.to_string().contains(&data), "{error}");
+    assert!(store.head("step-00000001/COMMIT").unwrap().is_none());
+}
+
+#[test]
 fn another_writer_takes_over_when_writer_0_dies_after_its_part() {
     let model = Model::on("dp=2,tp=2", 1);
     let store = memory();

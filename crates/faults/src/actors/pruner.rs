@@ -80,6 +80,8 @@ fn prune(process: &Process) -> Result<(), Error> {
         let steps: Vec<u64> = plan.remove.keys().copied().collect();
         process.note(&format!("prunes steps {steps:?} and {:?}", plan.leftovers));
         remove(world, &plan.remove);
+        let leftovers = plan.leftovers.iter().cloned();
+        world.lock().ledger.abandoned.extend(leftovers);
     }
     hesitate(world);
     if world.defect == Some(Defect::PrunePartsFirst) {

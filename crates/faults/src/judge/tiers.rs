@@ -5,7 +5,7 @@ use crate::actors::resume_uploads;
 use crate::ledger::Rule;
 use crate::scenario::Keeping;
 use crate::world::DURABLE;
-use cairn_checkpoint::{Checkpoint, Error, Level, chain};
+use cairn_checkpoint::{Checkpoint, Error, Level, chain, step_folder};
 
 impl Judge {
     /// Checks promises of the fast tier, and lets a last launch upload what was left.
@@ -87,7 +87,8 @@ impl Judge {
         }
     }
 
-    /// A step of which all nodes have their parts is durable once all of them have uploaded what they had.
+    /// A step of which all nodes have their parts is durable once all of them have uploaded what they had, unless some did, the others came
+    /// later than a pruning waits for them, and it took the attempt for abandoned.
     fn parts_are_uploaded(&self) {
         let state = self.world().lock();
         let scenario = &self.world().case.scenario;
@@ -96,9 +97,11 @@ impl Judge {
             return;
         }
         let whole: Vec<u64> = { state.ledger.parts.iter() }
-            .filter(|((step, _), ranks)| {
-                let is_excused =
-                    state.ledger.is_removed(*step) || state.ledger.is_rotted_anywhere(*step);
+            .filter(|((step, attempt), ranks)| {
+                let folder = format!("{}/{attempt}", step_folder(*step));
+                let is_excused = state.ledger.is_removed(*step)
+                    || state.ledger.is_rotted_anywhere(*step)
+                    || state.ledger.abandoned.contains(&folder);
                 // More ranks than any launch has are those of the largest.
                 let all = scenario.launches.iter().max().copied().unwrap_or(0);
                 ranks.len() >= all && !is_excused

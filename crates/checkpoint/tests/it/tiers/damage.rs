@@ -1,8 +1,8 @@
 //! Files of the fast tier that are damaged in every block, cut short or missing: the durable copy is read, and the fast one mended.
 
 use super::{MESH, keep_all, launch, save, tiers};
-use crate::common::{Model, latest, load_as, memory, one, spec};
-use cairn_checkpoint::{Checkpointer, LoadOptions, SaveOptions, World, chain, verify};
+use crate::common::{Model, latest, load_as, memory, one, replace, spec};
+use cairn_checkpoint::{Checkpointer, LoadOptions, SaveOptions, Target, World, chain, verify};
 use cairn_store::{PutMode, Store};
 use std::sync::Arc;
 
@@ -134,6 +134,24 @@ fn damage_on_the_fast_tier_does_not_spread_to_the_durable_one() {
             .latest()
             .is_err()
     );
+}
+
+#[test]
+fn a_damaged_attempt_on_the_fast_tier_does_not_hide_the_one_it_was_to_replace() {
+    let (fast, durable, model, _) = large();
+    let newer = Model::new(model.specs.clone(), 2);
+    let alone = Checkpointer::new(fast.clone(), World::single());
+    newer.save_from(&alone, 0, 1, &replace()).unwrap();
+    let key = latest(&fast).data_key(0);
+    overwrite(&fast, &key, |bytes| bytes[BLOCK] ^= 1);
+    let run = Checkpointer::new(tiers(&fast, &durable), World::single());
+    let mut loaded = vec![0; 300_000];
+    let spec = spec("single", "u8[300000]");
+    let target = Target::new("weights", &spec, 0, &mut loaded).unwrap();
+    let (latest, _) = { run.load_latest(vec![target], &LoadOptions::default()) }.unwrap();
+    model.assert_whole(&latest.checkpoint);
+    assert_eq!(latest.skipped.len(), 1);
+    assert_eq!(latest.skipped[0].step, 1);
 }
 
 #[test]
