@@ -22,6 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Threads that write one file: two keep the disk busy while the third computes checksums.
 const WRITE_THREADS: usize = 3;
 
+/// The most threads that compress and write one file. They stand back behind others.
+const PACK_THREADS: usize = 8;
+
 /// A filled chunk on its way to the store.
 pub(crate) struct Chunk {
     index: usize,
@@ -235,7 +238,7 @@ impl Output {
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let next = || lock(&receiver).recv().ok();
         thread::scope(|scope| {
-            for _ in 0..WRITE_THREADS {
+            for _ in 0..self.threads() {
                 scope.spawn(|| {
                     cairn_device::yield_to_others();
                     let mut packer = self.compress.then(Packer::new);
@@ -256,6 +259,15 @@ impl Output {
             Some(error) => Err(error),
             None => Ok(marks.into_inner().unwrap_or_else(PoisonError::into_inner)),
         }
+    }
+
+    /// How many threads write. In a simulation they do not depend on the machine.
+    fn threads(&self) -> usize {
+        if !self.compress || cfg!(feature = "shuttle") {
+            return WRITE_THREADS;
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cores.clamp(WRITE_THREADS, PACK_THREADS)
     }
 
     fn write_chunk(

@@ -248,6 +248,10 @@ impl ObjectReader for Data {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
         self.image.read_at(offset, buffer)
     }
+
+    fn is_memory(&self) -> bool {
+        true
+    }
 }
 
 impl fmt::Debug for KeptStore {

@@ -300,6 +300,11 @@ pub trait ObjectReader: Send + Sync {
     fn gap_bytes(&self) -> u64 {
         0
     }
+
+    /// Whether bytes come from memory, so that many small reads cost no more than a large one.
+    fn is_memory(&self) -> bool {
+        false
+    }
 }
 
 /// What a store knows about an object without reading it.

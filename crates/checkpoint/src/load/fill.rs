@@ -48,17 +48,16 @@ impl<'a> Filling<'a> {
     /// As [`Filling::read`], for a chunk that others need too: `all` views tell which tensors suffer if it is damaged.
     pub(crate) fn read_for(&self, own: View, all: &[View], bytes: &mut [u8]) -> Result<(), Error> {
         let (plan, chunk) = own;
-        let key = &plan.file.key;
-        plan.file
-            .reader
-            .read_at(chunk.offset, bytes)
-            .doing(|| format!("read bytes {}.. of `{key}`", chunk.offset))?;
         let mut base = first_byte(chunk);
+        let range = base..base + bytes.len();
+        let gathers = chunk.transfers_in(plan, &range);
+        let gathers = gathers.iter().any(|transfer| transfer.runs.is_gather());
+        if plan.file.reader.is_memory() && !gathers {
+            return self.read_in_windows(own, all, bytes);
+        }
+        read(plan, chunk.offset, bytes)?;
         for window in bytes.chunks(WINDOW_BYTES) {
-            if self.verify {
-                self.check(all, base, window)?;
-            }
-            self.scatter(own, base, window, |runs| !runs.is_gather())?;
+            self.take_window(own, all, base, window)?;
             base += window.len();
         }
         // What is turned round on the way has the longer stretches in the target the more there is of the source.
@@ -66,6 +65,33 @@ impl<'a> Filling<'a> {
         let read = bytes.len() as u64;
         self.progress.fetch_add(read, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// As [`Filling::read_for`], so that bytes that come from memory go through a core's own cache and not through memory again.
+    fn read_in_windows(&self, own: View, all: &[View], bytes: &mut [u8]) -> Result<(), Error> {
+        let (plan, chunk) = own;
+        let (len, most) = (bytes.len(), bytes.len().min(WINDOW_BYTES));
+        for begin in (0..len).step_by(WINDOW_BYTES) {
+            let window = &mut bytes[..most.min(len - begin)];
+            read(plan, chunk.offset + begin as u64, window)?;
+            self.take_window(own, all, first_byte(chunk) + begin, window)?;
+        }
+        self.progress.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Checks bytes that lie at `base` in the file and copies what lies side by side.
+    fn take_window(
+        &self,
+        own: View,
+        all: &[View],
+        base: usize,
+        window: &[u8],
+    ) -> Result<(), Error> {
+        if self.verify {
+            self.check(all, base, window)?;
+        }
+        self.scatter(own, base, window, |runs| !runs.is_gather())
     }
 
     /// Fills what the targets need of a chunk from what was packed of it for them.
@@ -145,6 +171,12 @@ impl<'a> Filling<'a> {
         }
         names
     }
+}
+
+/// Fills `bytes` with what lies at `offset` in a file.
+fn read(plan: &FilePlan, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+    let read = plan.file.reader.read_at(offset, bytes);
+    read.doing(|| format!("read bytes {offset}.. of `{}`", plan.file.key))
 }
 
 fn first_byte(chunk: &Chunk) -> usize {

@@ -25,7 +25,8 @@ const LEVEL: i32 = 1;
 /// Packs blocks, one after another.
 pub(super) struct Encoder {
     compressor: Compressor<'static>,
-    plane: Vec<u8>,
+    /// The planes of a block, one behind the other.
+    planes: Vec<u8>,
     packed: Vec<u8>,
 }
 
@@ -33,7 +34,7 @@ impl Encoder {
     pub(super) fn new() -> Self {
         Self {
             compressor: Compressor::new(LEVEL).expect("it is a level that there is"),
-            plane: Vec::new(),
+            planes: Vec::new(),
             packed: Vec::with_capacity(zstd::zstd_safe::compress_bound(BLOCK_BYTES)),
         }
     }
@@ -54,28 +55,34 @@ impl Encoder {
         let (width, begin) = (planes.len(), out.len());
         out.push(u8::try_from(width).unwrap_or(AS_IT_IS));
         out.resize(begin + 1 + 4 * width, 0);
-        let whole = block.len() / width * width;
+        let plane_len = block.len() / width;
+        let (sorted, left) = block.split_at(plane_len * width);
+        self.planes.resize(sorted.len(), 0);
+        match width {
+            1 => self.planes.copy_from_slice(sorted),
+            2 => deinterleave::<2>(sorted, &mut self.planes),
+            4 => deinterleave::<4>(sorted, &mut self.planes),
+            _ => deinterleave::<8>(sorted, &mut self.planes),
+        }
         for (number, worth_it) in planes.iter().enumerate() {
-            self.plane.clear();
-            let bytes = block[..whole].iter().skip(number).step_by(width);
-            self.plane.extend(bytes);
+            let plane = &self.planes[number * plane_len..][..plane_len];
             let len = match worth_it {
                 true => {
                     self.packed.clear();
                     self.compressor
-                        .compress_to_buffer(&self.plane, &mut self.packed)?;
+                        .compress_to_buffer(plane, &mut self.packed)?;
                     out.extend_from_slice(&self.packed);
                     length(self.packed.len())
                 }
                 false => {
-                    out.extend_from_slice(&self.plane);
-                    length(self.plane.len()) | PLAIN_PLANE
+                    out.extend_from_slice(plane);
+                    length(plane_len) | PLAIN_PLANE
                 }
             };
             let at = begin + 1 + 4 * number;
             out[at..at + 4].copy_from_slice(&len.to_le_bytes());
         }
-        out.extend_from_slice(&block[whole..]);
+        out.extend_from_slice(left);
         Ok(())
     }
 }
@@ -143,6 +150,17 @@ impl Decoder {
             }
         }
         Some(rest)
+    }
+}
+
+/// Sorts bytes into `W` planes, one behind the other.
+fn deinterleave<const W: usize>(bytes: &[u8], planes: &mut [u8]) {
+    let (elements, _) = bytes.as_chunks::<W>();
+    let mut planes: Vec<&mut [u8]> = planes.chunks_mut(elements.len().max(1)).collect();
+    for (number, plane) in planes.iter_mut().enumerate() {
+        for (byte, element) in plane.iter_mut().zip(elements) {
+            *byte = element[number];
+        }
     }
 }
 
