@@ -74,8 +74,9 @@ impl Checkpointer {
                 reason: "cannot be used where each node has a fast tier of its own: none of them knows which steps are committed".into(),
             });
         }
-        uploader.start(Some(attempt))?;
-        uploader.unseen_failure().map_or(Ok(()), Err)
+        // What this call takes up has not failed yet, however fast it will.
+        uploader.unseen_failure().map_or(Ok(()), Err)?;
+        uploader.start(Some(attempt))
     }
 
     /// What is to be done for a save when it is written.
