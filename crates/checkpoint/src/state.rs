@@ -16,7 +16,7 @@ pub use outline::Outline;
 /// The longest name of a tensor or value, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
 
-/// The most levels of a plain value: readers of JSON stop at 128, and some of them are the document's.
+/// The most lists and objects of a plain value in each other: readers of JSON stop at 128, and some of them are the document's.
 const MAX_LEVELS: usize = 100;
 
 /// The name of the value that holds a step's metrics, by name.
@@ -204,14 +204,12 @@ impl State<'_> {
     }
 }
 
-/// Whether there are more than so many levels in a value.
+/// Whether there are more than so many lists and objects in each other.
 fn is_deeper(value: &Value, levels: usize) -> bool {
-    let Some(below) = levels.checked_sub(1) else {
-        return true;
-    };
+    let below = |item: &Value| is_deeper(item, levels - 1);
     match value {
-        Value::Array(items) => items.iter().any(|item| is_deeper(item, below)),
-        Value::Object(members) => members.values().any(|item| is_deeper(item, below)),
+        Value::Array(items) => levels == 0 || items.iter().any(below),
+        Value::Object(members) => levels == 0 || members.values().any(below),
         _ => false,
     }
 }

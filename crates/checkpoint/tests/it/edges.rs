@@ -58,7 +58,7 @@ fn names_of_any_kind_are_kept() {
 
 #[test]
 fn values_that_no_reader_would_take_are_refused() {
-    let nested = |levels| (1..levels).fold(json!(7), |value, _| json!([value]));
+    let nested = |levels| (0..levels).fold(json!(7), |value, _| json!([value]));
     for (levels, is_saved) in [(100, true), (101, false)] {
         let store = memory();
         let run = single(&store);
