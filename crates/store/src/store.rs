@@ -29,7 +29,6 @@ pub trait Store: Send + Sync + Debug {
     /// Publishes a small object in one step.
     ///
     /// # Errors
-    ///
     /// [`Error::AlreadyExists`] if the mode is [`PutMode::Create`] and the key is taken.
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error>;
 
@@ -292,7 +291,6 @@ pub trait ObjectReader: Send + Sync {
     /// It is fastest if offset, length and address are multiples of [`ALIGNMENT`](crate::ALIGNMENT).
     ///
     /// # Errors
-    ///
     /// [`Error::Truncated`] if the object ends before the buffer is full.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error>;
 
