@@ -64,17 +64,7 @@ impl Run {
         keep_fast: Option<usize>,
         upload_timeout: Option<f64>,
     ) -> PyResult<Self> {
-        let world = match session {
-            Some(session) => World::new(rank, size, session),
-            None if size == 1 => Some(World::single()),
-            None => None,
-        };
-        let world = world.ok_or_else(|| {
-            let message = format!("rank {rank} of {size} without a session is not a world");
-            let hint =
-                "ranks count from 0, and ranks that save together need a common session name";
-            raise("StateError", &message, Some(hint.into()), None)
-        })?;
+        let world = world_of(rank, size, session)?;
         let mut options = Options::default();
         if let Some(value) = commit_timeout {
             options.commit_timeout = seconds("commit_timeout", value)?;
@@ -384,4 +374,18 @@ fn changed(watch: &Py<PyAny>) -> Vec<String> {
         Some(Ok(names)) => names,
         Some(Err(error)) => vec![format!("the check for changes failed: {error}")],
     }
+}
+
+/// A rank among `size`, which save together under the name of a session.
+fn world_of(rank: usize, size: usize, session: Option<String>) -> PyResult<World> {
+    let world = match session {
+        Some(session) => World::new(rank, size, session),
+        None if size == 1 => Some(World::single()),
+        None => None,
+    };
+    world.ok_or_else(|| {
+        let message = format!("rank {rank} of {size} without a session is not a world");
+        let hint = "ranks count from 0, and ranks that save together need a common session name";
+        raise("StateError", &message, Some(hint.into()), None)
+    })
 }

@@ -72,7 +72,7 @@ class Checkpointer(Reading):
         read_twice: reads tensors on a device twice before they may change, and fails the save if they did.
         delta: writes only what changed since the step before and refers to it for the rest: frozen layers, the base of an adapter and
             idle experts are stored once. Such a step is no plain safetensors file; ``cairn compact`` makes it one.
-        compress: stores data files compressed, without loss: ``bf16`` weights take about two thirds of their bytes. Any part of them can still be read alone.
+        compress: stores data files compressed, without loss: ``bf16`` weights take about 70 % of their bytes. Any part of them can still be read alone.
         bytes_per_second: a cap for writing, which backs off while training steps take longer than usual.
         require_key: a public key, or its file: steps that it did not sign are refused, see :meth:`sign`.
         storage_options: settings of the object store, such as ``{"region": "eu-west-1"}``, which come before those of the environment.
