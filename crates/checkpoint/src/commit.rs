@@ -369,7 +369,8 @@ fn missing_keys(store: &dyn Store, folder: &str, keys: Vec<String>) -> Result<Ve
         .doing(|| format!("list `{folder}`"))?;
     let here: BTreeSet<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
     let mut missing = Vec::new();
-    for key in { keys.into_iter() }.filter(|key| !here.contains(key.as_str())) {
+    let unseen = keys.into_iter();
+    for key in unseen.filter(|key| !here.contains(key.as_str())) {
         // Listings may lag behind.
         let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
         missing.extend(head.is_none().then_some(key));

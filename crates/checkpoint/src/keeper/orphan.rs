@@ -270,6 +270,8 @@ fn put_once(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    //! A save that others have ended is found, wherever it is by now.
+
     use super::*;
     use crate::part::read_head;
     use crate::{Checkpointer, Options, SaveOptions, State, World, machine_clock};

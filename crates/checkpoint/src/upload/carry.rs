@@ -229,10 +229,8 @@ fn upload_tags(route: &Route, step: u64) -> Result<(), Error> {
     let folder = step_folder(step);
     let beside = fast.list_files(&folder);
     let beside = beside.doing(|| format!("list `{folder}`"))?;
-    for key in { beside.into_iter() }
-        .map(|meta| meta.key)
-        .filter(|key| is_tag(key))
-    {
+    let keys = beside.into_iter().map(|meta| meta.key);
+    for key in keys.filter(|key| is_tag(key)) {
         let bytes = fast.get(&key).doing(|| format!("read `{key}`"))?;
         match durable.put(&key, &bytes, PutMode::Create) {
             Err(StoreError::AlreadyExists { .. }) => {}

@@ -123,7 +123,8 @@ pub(super) fn prune(route: &Route) -> Result<(), Error> {
 fn written(fast: &dyn Store, keys: &AttemptKeys) -> Result<Option<SystemTime>, Error> {
     let (folder, mark) = (&keys.folder, keys.durable());
     let listing = fast.list(folder).doing(|| format!("list `{folder}`"))?;
-    let files = { listing.iter() }.filter(|meta| meta.key != mark && !is_timeline(&meta.key));
+    let files = listing.iter();
+    let files = files.filter(|meta| meta.key != mark && !is_timeline(&meta.key));
     Ok(files.map(|meta| meta.modified).max())
 }
 

@@ -62,7 +62,10 @@ impl Judge {
         if rivals || is_disturbed {
             return;
         }
-        let broken: Vec<String> = { state.ledger.not_uploaded.iter() }
+        let broken: Vec<String> = state
+            .ledger
+            .not_uploaded
+            .iter()
             .map(|(_, text)| format!("an upload failed for nothing: somebody {text}"))
             .collect();
         drop(state);
@@ -96,7 +99,10 @@ impl Judge {
             // A node has one launch at a time.
             return;
         }
-        let whole: Vec<u64> = { state.ledger.parts.iter() }
+        let whole: Vec<u64> = state
+            .ledger
+            .parts
+            .iter()
             .filter(|((step, attempt), ranks)| {
                 let folder = format!("{}/{attempt}", step_folder(*step));
                 let is_excused = state.ledger.is_removed(*step)
