@@ -99,10 +99,11 @@ impl Orphan {
         for (key, bytes) in self.assets() {
             put_once(store.as_ref(), &key, &bytes)?;
         }
-        // The part says that the data is durable.
+        // The part says that the data is durable, and how it is stored: a writer that had left out or compressed some of it did so elsewhere.
+        let part = self.part(&blocks.crcs).encode(&blocks.crcs, None);
         self.settle(store)?;
-        put_once(store.as_ref(), &key, part)?;
-        Ok(part.to_vec())
+        put_once(store.as_ref(), &key, &part)?;
+        Ok(part)
     }
 
     /// Makes durable what the writer put before it died: it is seen before its name is durable.
@@ -270,11 +271,15 @@ fn put_once(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    //! A save that others have ended is found, wherever it is by now.
+    //! A save that others have ended is found, wherever it is by now; one that is ended here is what the store says it is.
 
     use super::*;
     use crate::part::read_head;
-    use crate::{Checkpointer, Options, SaveOptions, State, World, machine_clock};
+    use crate::source::Source;
+    use crate::{
+        Checkpoint, Checkpointer, LoadOptions, Options, SaveOptions, State, Target, World,
+        machine_clock,
+    };
     use cairn_sharding::{Mesh, TensorSpec};
     use cairn_store::Memory;
 
@@ -314,5 +319,55 @@ mod tests {
         let orphan = Orphan::new(&snapshot, &draft.encode()).unwrap();
         let committed = orphan.commit(&store, &machine_clock(), Duration::ZERO);
         committed.unwrap();
+    }
+
+    #[test]
+    fn what_a_writer_compressed_elsewhere_is_written_plain_and_said_to_be() {
+        let [lost, store]: [Arc<dyn Store>; 2] = [(); 2].map(|()| Arc::new(Memory::new()) as _);
+        let options = Options {
+            compress: true,
+            ..Options::default()
+        };
+        let run = Checkpointer::with_options(lost.clone(), World::single(), options);
+        let spec = TensorSpec::parse(&Mesh::single(), "f32[20000]").unwrap();
+        let bytes = [0, 0, 128, 63].repeat(20_000);
+        let mut state = State::new(0);
+        state.tensor("weights", &spec, &bytes).unwrap();
+        let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
+        let attempt = saving.wait().unwrap().attempt;
+        let saved = Checkpoint::open(lost.clone(), 1).unwrap();
+        let (read, blocks) = saved.read_part(0).unwrap();
+        let file = read.part.file.as_ref().unwrap();
+        assert!(file.packed.is_some());
+        let snapshot = Snapshot {
+            run: store.url(),
+            step: 1,
+            attempt,
+            writer: 0,
+            world: 1,
+            len_bytes: file.len_bytes,
+            replace: false,
+        };
+        let plain = FileEntry::new(0, file.len_bytes, file.data_start, &blocks.crcs);
+        let draft = Draft {
+            part: Part {
+                file: Some(plain),
+                ..read.part.clone()
+            },
+            assets: BTreeMap::new(),
+        };
+        let orphan = Orphan::new(&snapshot, &draft.encode()).unwrap();
+        let image = saved.open_file(0).unwrap();
+        let told = lost.get(&snapshot.part_key()).unwrap();
+        let written = orphan.write(&store, image.reader.as_ref(), &told).unwrap();
+        let manifest = manifest_of(&[written]).unwrap();
+        let commit = snapshot.commit_key();
+        store.put(&commit, &manifest, PutMode::Create).unwrap();
+        let mut loaded = vec![0; bytes.len()];
+        let target = Target::new("weights", &spec, 0, &mut loaded).unwrap();
+        let ended = Checkpoint::open(store, 1).unwrap();
+        ended.check().unwrap();
+        ended.load(vec![target], &LoadOptions::default()).unwrap();
+        assert_eq!(loaded, bytes);
     }
 }
