@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Error, Gather, Run, Runs};
+use crate::{Error, Gather, Run, Runs, stream};
 
 /// The length of one band.
 pub const BAND_BYTES: usize = 1 << 20;
@@ -16,6 +16,7 @@ pub struct Bands<'a> {
     bands: Vec<Mutex<&'a mut [u8]>>,
     band_bytes: usize,
     len: usize,
+    streams: bool,
 }
 
 impl<'a> Bands<'a> {
@@ -31,6 +32,16 @@ impl<'a> Bands<'a> {
             bands: target.chunks_mut(band_bytes).map(Mutex::new).collect(),
             band_bytes,
             len,
+            streams: false,
+        }
+    }
+
+    /// The same, written past the caches: best if they are one of many targets, which no cache holds.
+    #[must_use]
+    pub fn streamed(self) -> Self {
+        Bands {
+            streams: true,
+            ..self
         }
     }
 
@@ -137,10 +148,14 @@ struct Writer<'b, 'a> {
 impl Writer<'_, '_> {
     /// Writes `bytes` at `target`, which lies inside the bands.
     fn write(&mut self, mut target: usize, mut bytes: &[u8]) {
+        let streams = self.bands.streams;
         while !bytes.is_empty() {
             let band = self.band_from(target);
             let len = bytes.len().min(band.len());
-            band[..len].copy_from_slice(&bytes[..len]);
+            match streams {
+                true => stream::copy(&mut band[..len], &bytes[..len]),
+                false => band[..len].copy_from_slice(&bytes[..len]),
+            }
             target += len;
             bytes = &bytes[len..];
         }
@@ -173,6 +188,14 @@ impl Writer<'_, '_> {
         }
     }
 
+    /// Gives up the band, for others to see what was written to it.
+    fn release(&mut self) {
+        if self.held.is_some() {
+            stream::settle();
+        }
+        self.held = None;
+    }
+
     /// The rest of the band that holds byte `target`.
     fn band_from(&mut self, target: usize) -> &mut [u8] {
         let Bands {
@@ -182,7 +205,7 @@ impl Writer<'_, '_> {
             (*start..start + band.len()).contains(&target)
         };
         if !self.held.as_ref().is_some_and(is_inside) {
-            self.held = None; // A thread never waits while it holds a lock.
+            self.release(); // A thread never waits while it holds a lock.
         }
         let (start, band) = self.held.get_or_insert_with(|| {
             let index = target / band_bytes;
@@ -193,6 +216,12 @@ impl Writer<'_, '_> {
             )
         });
         &mut band[target - *start..]
+    }
+}
+
+impl Drop for Writer<'_, '_> {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

@@ -41,6 +41,7 @@ mod minifloat;
 mod reduce;
 mod runs;
 mod shape;
+mod stream;
 mod strided;
 mod summary;
 

@@ -205,7 +205,7 @@ proptest! {
         prop_assert_eq!(runs.iter().count(), runs.run_count());
         let mut written = vec![0; case.target_len];
         let mut target = vec![0; case.target_len];
-        let bands = Bands::with_band_bytes(&mut target, band_bytes);
+        let bands = Bands::with_band_bytes(&mut target, band_bytes).streamed();
         for piece in pieces(case.source_bytes.len(), &cuts) {
             for run in runs.in_source(piece.clone()) {
                 prop_assert!(run.len > 0);
