@@ -21,6 +21,7 @@ mod names;
 #[cfg(feature = "s3")]
 mod profile;
 mod reader;
+mod room;
 mod runtime;
 #[cfg(feature = "s3")]
 mod s3;
@@ -316,6 +317,10 @@ impl Store for Objects {
         let place = self.path(&create::probe_key())?;
         self.bucket
             .wait(create::has_one_winner(&self.bucket, &place))
+    }
+
+    fn is_far(&self) -> bool {
+        true
     }
 
     fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {

@@ -1,7 +1,8 @@
 //! The three traits every store implements, and the plain data they exchange.
 
+mod shared;
+
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::{Error, Tiered, key};
@@ -188,6 +189,11 @@ pub trait Store: Send + Sync + Debug {
         Ok(true)
     }
 
+    /// Whether every request takes a while, so that several are better made at the same time.
+    fn is_far(&self) -> bool {
+        false
+    }
+
     /// Lists the uploads under the folder `prefix` that were begun and are neither finished nor given up.
     ///
     /// Only services that keep the parts of large objects have some; whoever died in the middle pays for them.
@@ -314,86 +320,4 @@ pub struct ObjectMeta {
     pub len: u64,
     /// When the object was published or last replaced, by the store's clock.
     pub modified: SystemTime,
-}
-
-impl<S: Store + ?Sized> Store for Arc<S> {
-    fn url(&self) -> String {
-        (**self).url()
-    }
-
-    fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
-        (**self).put(key, bytes, mode)
-    }
-
-    fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
-        (**self).create(key, len)
-    }
-
-    fn create_up_to(&self, key: &str, most: u64) -> Result<Box<dyn ObjectWriter>, Error> {
-        (**self).create_up_to(key, most)
-    }
-
-    fn reader(&self, key: &str) -> Result<Box<dyn ObjectReader>, Error> {
-        (**self).reader(key)
-    }
-
-    fn get(&self, key: &str) -> Result<Vec<u8>, Error> {
-        (**self).get(key)
-    }
-
-    fn get_prefix(&self, key: &str, len: usize) -> Result<Vec<u8>, Error> {
-        (**self).get_prefix(key, len)
-    }
-
-    fn head(&self, key: &str) -> Result<Option<ObjectMeta>, Error> {
-        (**self).head(key)
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
-        (**self).list(prefix)
-    }
-
-    fn list_files(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
-        (**self).list_files(prefix)
-    }
-
-    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        (**self).list_folders(prefix)
-    }
-
-    fn rename(&self, key: &str, to: &str, mode: PutMode) -> Result<(), Error> {
-        (**self).rename(key, to, mode)
-    }
-
-    fn delete(&self, key: &str) -> Result<(), Error> {
-        (**self).delete(key)
-    }
-
-    fn settle(&self, prefix: &str) -> Result<(), Error> {
-        (**self).settle(prefix)
-    }
-
-    fn sweep(&self, prefix: &str) -> Result<u64, Error> {
-        (**self).sweep(prefix)
-    }
-
-    fn available_bytes(&self) -> Result<Option<u64>, Error> {
-        (**self).available_bytes()
-    }
-
-    fn has_one_winner(&self) -> Result<bool, Error> {
-        (**self).has_one_winner()
-    }
-
-    fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
-        (**self).uploads(prefix)
-    }
-
-    fn abort(&self, upload: &Upload) -> Result<(), Error> {
-        (**self).abort(upload)
-    }
-
-    fn tiers(&self) -> Option<&Tiered> {
-        (**self).tiers()
-    }
 }

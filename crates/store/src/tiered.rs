@@ -208,6 +208,10 @@ impl Store for Tiered {
         self.fast.has_one_winner()
     }
 
+    fn is_far(&self) -> bool {
+        self.fast.is_far()
+    }
+
     fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
         self.durable.uploads(prefix)
     }

@@ -2,6 +2,7 @@
 
 use super::bucket::Bucket;
 use super::create::create;
+use super::room::{Place, Room};
 use crate::coverage::Coverage;
 use crate::{Error, ObjectWriter};
 use object_store::multipart::PartId;
@@ -9,15 +10,14 @@ use object_store::path::Path;
 use object_store::{Error as Fault, MultipartId, PutPayload};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 /// Parts have this many bytes, or a multiple if there would be too many: 8 MiB.
 const PART_BYTES: u64 = 8 << 20;
 /// Services take 10,000 parts; some are left for those that count otherwise.
 const MAX_PARTS: u64 = 9000;
-/// How many parts of one object are in memory and on their way at a time.
-pub(super) const MAX_PARTS_IN_FLIGHT: usize = 8;
+/// How many parts of one object are in memory or on their way at a time: with what connections hold of them, less than eight parts.
+pub(super) const MAX_PARTS_IN_FLIGHT: usize = 7;
 
 /// How large the parts of an object of `len` bytes are; the last is what is left.
 fn part_bytes(len: u64) -> u64 {
@@ -49,7 +49,7 @@ pub(super) fn begin(
         key: key.to_owned(),
         len,
         part_bytes,
-        permits: Arc::new(Semaphore::new(MAX_PARTS_IN_FLIGHT)),
+        room: Room::new(MAX_PARTS_IN_FLIGHT),
         progress: Mutex::new(Progress {
             coverage: Coverage::new(key, len),
             filling: BTreeMap::new(),
@@ -73,7 +73,7 @@ struct Writer {
     key: String,
     len: u64,
     part_bytes: u64,
-    permits: Arc<Semaphore>,
+    room: Arc<Room>,
     progress: Mutex<Progress>,
     is_finished: bool,
 }
@@ -91,6 +91,7 @@ struct Progress {
 struct Filling {
     bytes: Vec<u8>,
     filled: usize,
+    place: Place,
 }
 
 impl Writer {
@@ -104,30 +105,34 @@ impl Writer {
         usize::try_from(len).expect("parts fit the address space")
     }
 
-    /// Copies bytes to their part, and returns it if that completes it.
-    fn fill(&self, part: u64, offset: usize, bytes: &[u8]) -> Option<Vec<u8>> {
+    /// Copies bytes to their part, for which there is room, and returns it if that completes it.
+    fn fill(&self, part: u64, offset: usize, bytes: &[u8]) -> Option<Filling> {
         let len = self.part_len(part);
-        if bytes.len() == len {
-            return Some(bytes.to_vec());
-        }
         let mut progress = self.progress();
-        let filling = progress.filling.entry(part).or_insert_with(|| Filling {
-            bytes: vec![0; len],
-            filled: 0,
-        });
+        if !progress.filling.contains_key(&part) {
+            drop(progress);
+            let place = self.room.enter();
+            progress = self.progress();
+            // Somebody else may have begun it meanwhile.
+            progress.filling.entry(part).or_insert_with(|| Filling {
+                bytes: vec![0; len],
+                filled: 0,
+                place,
+            });
+        }
+        let filling = progress.filling.get_mut(&part);
+        let filling = filling.expect("it lacks these bytes");
         filling.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
         filling.filled += bytes.len();
         let is_complete = filling.filled == len;
-        is_complete.then(|| progress.filling.remove(&part).expect("it is there").bytes)
+        is_complete.then(|| progress.filling.remove(&part).expect("it is there"))
     }
 
-    /// Sends a part, as soon as fewer than the most are on their way.
-    fn send(&self, part: u64, bytes: Vec<u8>) {
-        let bucket = &self.target.bucket;
-        let permit = bucket.wait(self.permits.clone().acquire_owned());
-        let permit = permit.expect("nobody closes it");
-        let sending = self.target.clone().put_part(part, bytes, permit);
-        let runtime = bucket.runtime().handle();
+    /// Sends a part.
+    fn send(&self, part: u64, mut filled: Filling) {
+        filled.place.leave();
+        let sending = self.target.clone().put_part(part, filled);
+        let runtime = self.target.bucket.runtime().handle();
         self.progress().sending.spawn_on(sending, runtime);
     }
 
@@ -180,20 +185,18 @@ impl Writer {
 }
 
 impl Target {
-    async fn put_part(
-        self: Arc<Self>,
-        part: u64,
-        bytes: Vec<u8>,
-        _permit: OwnedSemaphorePermit,
-    ) -> Result<(u64, PartId), Fault> {
+    async fn put_part(self: Arc<Self>, part: u64, filled: Filling) -> Result<(u64, PartId), Fault> {
+        let Filling { bytes, place, .. } = filled;
         let upload = self.upload.as_ref().expect("only uploads have parts");
         let index = usize::try_from(part).expect("there are at most 9000");
         let payload = PutPayload::from(bytes);
         let sent = self
             .bucket
             .client
-            .put_part(&self.path, upload, index, payload);
-        Ok((part, sent.await?))
+            .put_part(&self.path, upload, index, payload)
+            .await;
+        drop(place);
+        Ok((part, sent?))
     }
 
     /// Makes the parts the object.
@@ -231,12 +234,8 @@ impl ObjectWriter for Writer {
             let inside = usize::try_from(inside).expect("parts fit the address space");
             let (now, later) = rest.split_at(rest.len().min(self.part_len(part) - inside));
             match self.fill(part, inside, now) {
-                Some(bytes) if self.target.upload.is_some() => self.send(part, bytes),
-                Some(bytes) => {
-                    let filled = bytes.len();
-                    let whole = Filling { bytes, filled };
-                    self.progress().filling.insert(part, whole);
-                }
+                Some(filled) if self.target.upload.is_some() => self.send(part, filled),
+                Some(filled) => drop(self.progress().filling.insert(part, filled)),
                 None => {}
             }
             at += now.len() as u64;
@@ -254,7 +253,7 @@ impl ObjectWriter for Writer {
         if let Some((part, mut filling)) = last {
             filling.bytes.truncate(self.part_len(part));
             match self.target.upload.is_some() {
-                true => self.send(part, filling.bytes),
+                true => self.send(part, filling),
                 false => drop(self.progress().filling.insert(part, filling)),
             }
         }

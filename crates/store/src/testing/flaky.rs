@@ -161,6 +161,10 @@ impl<S: Store> Store for FlakyStore<S> {
         self.inner.has_one_winner()
     }
 
+    fn is_far(&self) -> bool {
+        self.inner.is_far()
+    }
+
     fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
         self.inner.uploads(prefix)
     }
