@@ -3,9 +3,7 @@
 use crate::measure::{against, compared, timed};
 use crate::work::{Layout, Specs, allocate, len_bytes};
 use crate::{Job, files};
-use cairn::checkpoint::{
-    Checkpoint, Checkpointer, LoadOptions, Options, SaveOptions, State, Target, World,
-};
+use cairn::checkpoint::{Checkpointer, LoadOptions, Options, SaveOptions, State, Target, World};
 use cairn::keeper::{Client, Limits, Server, ServerOptions};
 use cairn::store::Local;
 use std::collections::BTreeMap;
@@ -49,7 +47,6 @@ fn measure_loads(job: &Job, run: &Path, socket: &Path) {
     for file in files::data(run, STEP) {
         files::remove_file(&file);
     }
-    let checkpoint = saved_by[0].open(STEP).expect("a step that is kept");
     let cases = [
         ("load from the keeper, same layout", Layout::Rows(job.ranks)),
         (
@@ -63,7 +60,7 @@ fn measure_loads(job: &Job, run: &Path, socket: &Path) {
         let [copies, _, loads] = compared(|kind| match kind {
             0 => timed(|| copy(&saved, &mut targets)).0,
             1 => 0.0,
-            _ => timed(|| load(&checkpoint, &specs, &mut targets)).0,
+            _ => timed(|| load(&saved_by[0], &specs, &mut targets)).0,
         });
         against(phase, "memory", len_bytes(&specs), &loads, &copies, 0.7);
     }
@@ -97,7 +94,9 @@ fn save(run: &Path, socket: &Path, specs: &Specs, memory: &Memory) -> Vec<Checkp
     })
 }
 
-fn load(checkpoint: &Checkpoint, specs: &Specs, memory: &mut Memory) {
+/// Takes what the keeper holds, and loads it.
+fn load(run: &Checkpointer, specs: &Specs, memory: &mut Memory) {
+    let checkpoint = run.open(STEP).expect("a step that is kept");
     let mut targets = Vec::new();
     for (rank, local) in memory.iter_mut().enumerate() {
         for (name, bytes) in local {
@@ -113,8 +112,9 @@ fn copy(source: &Memory, target: &mut Memory) {
     let target = target.iter_mut().flat_map(BTreeMap::values_mut);
     let pairs = source.iter().flat_map(BTreeMap::values).zip(target);
     let pairs = Mutex::new(pairs);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
-        for _ in 0..LoadOptions::default().threads {
+        for _ in 0..cores.clamp(4, 16) {
             scope.spawn(|| {
                 let next = || pairs.lock().unwrap_or_else(PoisonError::into_inner).next();
                 while let Some((source, target)) = next() {

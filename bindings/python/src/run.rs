@@ -260,24 +260,18 @@ impl Run {
         Ok(Source::checkpoint(opened.or_raise()?))
     }
 
-    /// Checks a step's structure, and about `fraction` of its bytes: what was looked at, and everything that is wrong. With `kept`, what
-    /// the keeper holds counts as stored.
-    #[pyo3(signature = (step, fraction, *, kept = false))]
+    /// Checks a step's structure, and about `fraction` of its bytes: what was looked at, and everything that is wrong.
     fn verify<'py>(
         &self,
         py: Python<'py>,
         step: u64,
         fraction: f64,
-        kept: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
         let looked = py.detach(|| {
-            let store = match kept {
-                true => self.inner().stored_and_kept(),
-                false => self.inner().store().clone(),
-            };
+            let store = self.inner().store();
             match &self.require_key {
-                None => survey(&store, step, fraction, &|_| {}),
-                Some(key) => survey_signed(&store, step, key, fraction, &|_| {}),
+                None => survey(store, step, fraction, &|_| {}),
+                Some(key) => survey_signed(store, step, key, fraction, &|_| {}),
             }
         });
         let state = looked.or_raise()?;

@@ -134,6 +134,14 @@ impl Source {
             .collect()
     }
 
+    /// Makes sure that every file of a checkpoint is there as it was written, but for its bytes.
+    fn check(&self, py: Python) -> PyResult<()> {
+        let Some(checkpoint) = self.as_checkpoint() else {
+            return Ok(());
+        };
+        py.detach(|| checkpoint.check()).or_raise()
+    }
+
     /// The plain values all ranks share, as JSON.
     fn values(&self) -> String {
         json(self.plain_values())

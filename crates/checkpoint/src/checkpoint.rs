@@ -1,5 +1,6 @@
 //! A committed checkpoint, opened.
 
+mod parts;
 mod stored;
 
 pub(crate) use stored::StoredFile;
@@ -20,8 +21,10 @@ use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use crate::standing::committed_attempt;
 use crate::tags::tags_of;
 use crate::target::Target;
+use crate::verify::check_structure;
 use cairn_sharding::Region;
 use cairn_store::Store;
+use parts::Parts;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -39,6 +42,8 @@ pub struct Checkpoint {
     seal: String,
     /// What somebody vouches for, if a key is required.
     statement: Option<Statement>,
+    /// The parts that were read.
+    parts: Parts,
     /// The data files that were opened on tiers, and whether the fast tier's copy turned out to be damaged.
     damaged: Mutex<BTreeMap<usize, Arc<AtomicBool>>>,
 }
@@ -62,6 +67,8 @@ impl Checkpoint {
     /// [`Error::Untrusted`] if it is not signed by that key, or not as it is.
     pub fn require_key(mut self, key: &PublicKey) -> Result<Self, Error> {
         self.statement = Some(Statement::signed_by(key, &self)?);
+        // What was read before was not compared with it.
+        self.parts = Parts::default();
         Ok(self)
     }
 
@@ -76,6 +83,7 @@ impl Checkpoint {
             store,
             seal: String::new(),
             statement: None,
+            parts: Parts::default(),
             damaged: Mutex::default(),
         }
     }
@@ -127,12 +135,23 @@ impl Checkpoint {
         if rank >= self.manifest.writers() {
             return Ok(None);
         }
+        if let Some((known, _)) = self.parts.get(rank).as_deref() {
+            return Ok(Some(known.part.rank_values.clone()));
+        }
         let part = copies::nearest(self.store.as_ref(), &self.keys.part(rank), |tier| {
             let part = read_head(tier, &self.keys, rank)?;
             self.check_digest(&part).map(|()| part)
         });
         let part = part.map_err(|error| self.explain(error))?;
         Ok(Some(part.part.rank_values))
+    }
+
+    /// Makes sure that every part and data file is there with the right size, and that they fit the manifest. Reads no tensor data.
+    ///
+    /// # Errors
+    /// The first thing that is wrong; [`Error::Deleted`] if the step is deleted meanwhile.
+    pub fn check(&self) -> Result<(), Error> {
+        check_structure(self).map_err(|error| self.explain(error))
     }
 
     /// Loads `targets`, which may belong to any number of ranks of any layout.
@@ -167,11 +186,17 @@ impl Checkpoint {
     }
 
     /// The part of a writer, checked against the manifest, with what it says of blocks.
-    pub(crate) fn part(&self, writer: usize) -> Result<(ReadPart, Blocks), Error> {
-        self.read_part(writer).map_err(|error| self.explain(error))
+    pub(crate) fn part(&self, writer: usize) -> Result<Arc<(ReadPart, Blocks)>, Error> {
+        if let Some(known) = self.parts.get(writer) {
+            return Ok(known);
+        }
+        let part = self
+            .read_part(writer)
+            .map_err(|error| self.explain(error))?;
+        Ok(self.parts.keep(writer, part))
     }
 
-    /// As [`Checkpoint::part`], whether the step is still there or not.
+    /// As [`Checkpoint::part`], as it is in the store now, whether the step is still there or not.
     pub(crate) fn read_part(&self, writer: usize) -> Result<(ReadPart, Blocks), Error> {
         copies::nearest(self.store.as_ref(), &self.keys.part(writer), |tier| {
             let (part, blocks) = read_whole(tier, &self.keys, writer)?;
@@ -264,11 +289,12 @@ impl Source for Checkpoint {
                 dtype,
             ));
         }
-        let (part, blocks) = self.part(file)?;
-        let entry = part.part.file.ok_or_else(|| {
+        let part = self.part(file)?;
+        let (ReadPart { part, .. }, blocks) = part.as_ref();
+        let entry = part.file.as_ref().ok_or_else(|| {
             Error::damaged(self.keys.part(file), "it names no data file, but should")
         })?;
-        let stored = self.open_stored(file, &entry, blocks);
+        let stored = self.open_stored(file, entry, blocks.clone());
         let mut stored = stored.map_err(|error| self.explain(error))?;
         if let Some(statement) = &self.statement {
             stored.reader = authentic(self, statement, file, stored.reader)?;

@@ -90,7 +90,8 @@ fn compact_writer(
     progress: &Arc<AtomicU64>,
 ) -> Result<Option<FileEntry>, Error> {
     let keys = attempt.keys();
-    let (read, blocks) = old.part(writer)?;
+    let read = old.part(writer)?;
+    let (read, blocks) = read.as_ref();
     let file = match &read.part.file {
         None => None,
         Some(file) => {
@@ -108,7 +109,7 @@ fn compact_writer(
         attempt: attempt.name.clone(),
         rewrite_of: Some(old.manifest().attempt.clone()),
         file: file.clone(),
-        ..read.part
+        ..read.part.clone()
     };
     if writer == 0 {
         let assets = old.assets()?.into_iter().collect();

@@ -93,6 +93,7 @@ pub mod timeline;
 mod transform;
 mod upload;
 mod verify;
+mod workers;
 mod world;
 mod writer;
 

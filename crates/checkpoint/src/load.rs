@@ -16,10 +16,11 @@ use crate::problems::{KeyProblems, Strictness};
 use crate::source::{Source, SourceFile};
 use crate::sync::thread;
 use crate::target::{Target, Wanted};
-use cairn_store::AlignedBuffer;
+use crate::workers::{FAR_THREADS, Workers};
+use cairn_store::{AlignedBuffer, ObjectReader};
 use fill::{Filling, View};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// The most memory a load takes beside its targets: read buffers of all threads.
@@ -28,8 +29,8 @@ pub const MAX_LOAD_BUFFER_BYTES: usize = 128 << 20;
 /// Threads that keep one disk busy. Faster storage may want more.
 const DEFAULT_THREADS: usize = 4;
 
-/// Threads that keep a service busy, which answers each of them after a while.
-const FAR_THREADS: usize = 8;
+/// The most threads that copy from memory, which a few cores cannot keep busy.
+const MAX_MEMORY_THREADS: usize = 16;
 
 /// What can be chosen for a load.
 #[derive(Debug, Clone)]
@@ -38,7 +39,8 @@ pub struct LoadOptions {
     pub strictness: Strictness,
     /// Whether every byte read is checked against its stored checksum.
     pub verify: bool,
-    /// Threads that read at once; each takes one read buffer. From a service far away, 8 do if they are fewer.
+    /// Threads that read at once; each takes one read buffer. From a service far away at least 8 do, and from memory as many as there are
+    /// cores, up to 16.
     pub threads: usize,
     /// The processes of this machine that load at the same time; each stored byte is then read by one of them.
     pub peers: Option<Peers>,
@@ -112,11 +114,7 @@ fn load_alone(
     let start = Instant::now();
     let plan = LoadPlan::new(source, wanted, &options.strictness)?;
     let planning = start.elapsed();
-    let is_far = |file: &FilePlan| file.file.reader.gap_bytes() > 0;
-    let threads = match plan.files.iter().any(is_far) {
-        true => options.threads.max(FAR_THREADS),
-        false => options.threads,
-    };
+    let threads = threads(&plan, options);
     run(&plan, filling, threads)?;
     Ok(LoadReport {
         cost: plan.cost().clone(),
@@ -126,6 +124,23 @@ fn load_alone(
         planning,
         reading: start.elapsed().saturating_sub(planning),
     })
+}
+
+/// How many threads read: more where one waits for answers or for memory. In a simulation they do not depend on the machine.
+fn threads(plan: &LoadPlan, options: &LoadOptions) -> usize {
+    let any = |is_so: fn(&dyn ObjectReader) -> bool| {
+        let mut files = plan.files.iter();
+        files.any(|plan| is_so(plan.file.reader.as_ref()))
+    };
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let least = match any(|reader| reader.gap_bytes() > 0) {
+        true => FAR_THREADS,
+        false if any(|reader| reader.is_memory()) && !cfg!(feature = "shuttle") => {
+            cores().min(MAX_MEMORY_THREADS)
+        }
+        false => 1,
+    };
+    options.threads.max(least)
 }
 
 /// Loads tensors that are known to be in `source` as they are asked for, on one thread.
@@ -162,57 +177,6 @@ fn run(plan: &LoadPlan, filling: &Filling, threads: usize) -> Result<(), Error> 
 /// Every chunk of a file, with the plan it belongs to.
 fn chunks_of(plan: &FilePlan) -> impl Iterator<Item = View<'_>> {
     plan.chunks.iter().map(move |chunk| (plan, chunk))
-}
-
-/// Numbered work that several threads take from, until it is done or one of them fails.
-#[derive(Debug)]
-pub(crate) struct Workers {
-    next: AtomicUsize,
-    count: usize,
-    failure: Mutex<Option<Error>>,
-    failed: AtomicBool,
-}
-
-impl Workers {
-    pub(crate) fn new(count: usize) -> Self {
-        Self {
-            next: AtomicUsize::new(0),
-            count,
-            failure: Mutex::default(),
-            failed: AtomicBool::new(false),
-        }
-    }
-
-    /// Takes work and does it, for as long as there is some.
-    pub(crate) fn each(&self, mut work: impl FnMut(usize) -> Result<(), Error>) {
-        while !self.has_failed() {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= self.count {
-                return;
-            }
-            self.note(work(index));
-        }
-    }
-
-    /// Remembers the first failure, which stops everyone.
-    fn note(&self, result: Result<(), Error>) {
-        if let Err(error) = result {
-            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-            failure.get_or_insert(error);
-            self.failed.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn finish(self) -> Result<(), Error> {
-        let failure = self.failure.into_inner();
-        failure
-            .unwrap_or_else(PoisonError::into_inner)
-            .map_or(Ok(()), Err)
-    }
 }
 
 /// The error for a block whose bytes are not the ones that were written.

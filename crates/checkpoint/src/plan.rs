@@ -8,6 +8,7 @@ use crate::overlap::overlaps;
 use crate::problems::{KeyProblems, Mismatch, Missing, Strictness};
 use crate::source::{Source, SourceFile, StoredPiece};
 use crate::target::Wanted;
+use crate::workers::gather;
 use cairn_sharding::{LocalBox, Region};
 use cairn_tensor::{Loop, Runs};
 use std::collections::{BTreeMap, HashSet};
@@ -328,15 +329,33 @@ pub(crate) fn open_files(
     source: &dyn Source,
     by_file: BTreeMap<usize, Vec<Transfer>>,
 ) -> Result<Vec<FilePlan>, Error> {
+    let numbers: Vec<usize> = by_file.keys().copied().collect();
+    let opened = open_all(source, &numbers)?;
     let mut files = Vec::with_capacity(by_file.len());
-    for (file, transfers) in by_file {
-        let file = source.open_file(file)?;
+    for (file, transfers) in opened.into_iter().zip(by_file.into_values()) {
         let mut plan = FilePlan::new(file, transfers);
         let reader = &plan.file.reader;
         plan.chunks = ranges::chunks(&plan.transfers, reader.len(), reader.gap_bytes());
         files.push(plan);
     }
     Ok(files)
+}
+
+/// Opens files, several at the same time if the first one turns out to be far away.
+pub(crate) fn open_all(
+    source: &dyn Source,
+    numbers: &[usize],
+) -> Result<Vec<Arc<SourceFile>>, Error> {
+    let Some((first, others)) = numbers.split_first() else {
+        return Ok(Vec::new());
+    };
+    let mut opened = vec![source.open_file(*first)?];
+    let is_far = opened[0].reader.gap_bytes() > 0;
+    let others = gather(others.len(), is_far, |index| {
+        source.open_file(others[index])
+    });
+    opened.extend(others?);
+    Ok(opened)
 }
 
 /// What reading all chunks of `files` costs.

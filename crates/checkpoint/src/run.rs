@@ -9,6 +9,7 @@ use crate::names::parse_step_folder;
 use crate::signing::PublicKey;
 use crate::standing::stands;
 use crate::verify::check_structure;
+use crate::workers::gather;
 use cairn_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,13 +29,14 @@ pub fn all_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
 
 /// The steps that are committed, ascending.
 pub(crate) fn committed_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
-    let mut committed = Vec::new();
-    for step in all_steps(store)? {
-        if stands(store, step)? {
-            committed.push(step);
-        }
-    }
-    Ok(committed)
+    let steps = all_steps(store)?;
+    let committed = gather(steps.len(), store.is_far(), |index| {
+        stands(store, steps[index])
+    })?;
+    let committed = steps.into_iter().zip(committed);
+    Ok(committed
+        .filter_map(|(step, stands)| stands.then_some(step))
+        .collect())
 }
 
 /// Opens a committed step, or says which ones there are.
@@ -177,6 +179,7 @@ mod tests {
     //! Steps that come and go while a reader walks back.
 
     use super::*;
+    use crate::source::Source;
     use crate::{Checkpointer, SaveOptions, State, World, step_folder};
     use cairn_sharding::{Mesh, TensorSpec};
 
@@ -207,7 +210,7 @@ mod tests {
             1 => {
                 save(&store, 2);
                 delete(&store, 1);
-                checkpoint.rank_values(0).map(|_| 1)
+                checkpoint.open_file(0).map(|_| 1)
             }
             step => Ok(step),
         })

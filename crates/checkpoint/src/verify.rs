@@ -9,9 +9,10 @@ use crate::error::{StoreContext, list};
 use crate::image::{Image, entries};
 use crate::load::damage;
 use crate::names::{AttemptKeys, deleted_key, step_folder};
-use crate::part::{FileEntry, read_head};
+use crate::part::{FileEntry, ReadPart, read_head};
 use crate::sample::Sample;
 use crate::source::{Source, SourceFile};
+use crate::workers::gather;
 use cairn_store::{AlignedBuffer, Store};
 use std::collections::HashMap;
 
@@ -34,9 +35,10 @@ pub struct VerifyReport {
 /// The first thing that is wrong.
 pub(crate) fn check_structure(checkpoint: &Checkpoint) -> Result<(), Error> {
     let sizes = sizes(checkpoint)?;
-    for writer in 0..checkpoint.manifest().writers() {
-        check_writer(checkpoint, writer, &sizes)?;
-    }
+    let (writers, is_far) = (checkpoint.manifest().writers(), checkpoint.store().is_far());
+    gather(writers, is_far, |writer| {
+        check_writer(checkpoint, writer, &sizes)
+    })?;
     checkpoint.assets().map(|_| ())
 }
 
@@ -106,16 +108,17 @@ pub(crate) fn check_writer(
     writer: usize,
     sizes: &Sizes,
 ) -> Result<Option<FileEntry>, Error> {
-    let (part, blocks) = checkpoint.part(writer)?;
+    let part = checkpoint.part(writer)?;
+    let (ReadPart { part, .. }, blocks) = part.as_ref();
     let items = checkpoint.assignment().writer(writer)?;
-    let Some(file) = part.part.file else {
+    let Some(file) = part.file.clone() else {
         let key = checkpoint.keys().part(writer);
         return match items.items.is_empty() {
             true => Ok(None),
             false => Err(Error::damaged(key, "it names no data file, but should")),
         };
     };
-    for stored in checkpoint.stored_files(&file, &blocks) {
+    for stored in checkpoint.stored_files(&file, blocks) {
         if stored.exists() {
             let found = sizes.get(&stored.key).map_or(&[][..], Vec::as_slice);
             stored.check_objects(found)?;

@@ -210,6 +210,10 @@ impl Store for KeptStore {
         self.store.has_one_winner()
     }
 
+    fn is_far(&self) -> bool {
+        self.store.is_far()
+    }
+
     fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
         self.store.uploads(prefix)
     }

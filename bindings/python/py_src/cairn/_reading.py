@@ -84,8 +84,7 @@ class Reading:
             self._before_latest()
 
             def load_as(run: _cairn.Run, number: int) -> Loaded:
-                _check(run, number)
-                opened = Checkpoint(run.open(number), self.world)
+                opened = Checkpoint(_checked(run, number), self.world)
                 return opened.load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
 
             def load(number: int) -> Loaded:
@@ -107,8 +106,7 @@ class Reading:
             return Checkpoint(self._run.open(as_step(step)), self.world)
         for number in reversed(self.steps()):
             try:
-                _check(self._run, number)
-                return self.open(number)
+                return Checkpoint(_checked(self._run, number), self.world)
             except Damaged as error:
                 logger.warning("passing over step %d: %s", number, error.message)
         raise StepNotFound(f"`{self._url}` has no usable checkpoint")
@@ -146,7 +144,13 @@ class Reading:
         number = self._number(step)
         if number not in self.steps():
             self._run.open(number)  # says why it is not there
-        return _check(self._run, number, float(read_data))
+        report = self._run.verify(number, float(read_data))
+        if report["damage"]:
+            raise Damaged(
+                "\n".join(report["damage"]),
+                hint="use another step: `cairn ls` shows them, and loading the latest passes over damaged ones",
+            )
+        return report
 
     def explain(self, step: int | Literal["latest"] = "latest", *, into: Any) -> Explained:
         """What a load would read, and what would not fit; reads no tensor data."""
@@ -168,15 +172,11 @@ class Reading:
         """Is told what was loaded."""
 
 
-def _check(run: _cairn.Run, step: int, fraction: float | None = None) -> dict[str, Any]:
-    """Looks at the structure of a step that will be loaded, or at the stored bytes of one that is to be verified."""
-    report = run.verify(step, fraction or 0.0, kept=fraction is None)
-    if report["damage"]:
-        raise Damaged(
-            "\n".join(report["damage"]),
-            hint="use another step: `cairn ls` shows them, and loading the latest passes over damaged ones",
-        )
-    return report
+def _checked(run: _cairn.Run, step: int) -> _cairn.Source:
+    """Opens a step, all of whose files are there as they were written, but for their bytes."""
+    opened = run.open(step)
+    opened.check()
+    return opened
 
 
 def as_step(step: object) -> int:

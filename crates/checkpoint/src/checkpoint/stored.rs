@@ -8,7 +8,7 @@ use crate::delta::{Joined, Origins};
 use crate::error::chain;
 use crate::names::AttemptKeys;
 use crate::packed::{self, is_packed};
-use crate::part::{Blocks, FileEntry};
+use crate::part::{Blocks, FileEntry, ReadPart};
 use crate::source::SourceFile;
 use cairn_store::{ObjectReader, Tiered};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -202,12 +202,13 @@ impl Checkpoint {
     }
 
     fn mend_file(&self, tiers: &Tiered, writer: usize) -> Result<Option<String>, Error> {
-        let (part, blocks) = self.part(writer)?;
-        let Some(entry) = part.part.file else {
+        let part = self.part(writer)?;
+        let (ReadPart { part, .. }, blocks) = part.as_ref();
+        let Some(entry) = &part.file else {
             return Ok(None);
         };
-        let own = self.stored_files(&entry, &blocks).swap_remove(0);
-        let checksums = Checksums::of(&entry, &blocks, 0);
+        let own = self.stored_files(entry, blocks).swap_remove(0);
+        let checksums = Checksums::of(entry, blocks, 0);
         mend(&NearestGood::open(tiers, &own, checksums, Arc::default())?)?;
         Ok(Some(own.key))
     }

@@ -4,11 +4,11 @@ use super::Checksums;
 use crate::Error;
 use crate::checksum::BLOCK_BYTES;
 use crate::error::StoreContext;
-use crate::load::Workers;
 use crate::pace::Pace;
 use crate::packed::{self, is_packed};
 use crate::pool::CHUNK_BYTES;
 use crate::sync::thread;
+use crate::workers::Workers;
 use crate::writer::{chunk_count, chunk_len};
 use cairn_store::{AlignedBuffer, ObjectReader, ObjectWriter, Store};
 

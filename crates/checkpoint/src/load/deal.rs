@@ -12,7 +12,7 @@ use crate::Error;
 use crate::checksum::{BLOCK_BYTES, hash64};
 use crate::layout::Layout;
 use crate::peers::Peers;
-use crate::plan::{Chunk, FilePlan, Routes};
+use crate::plan::{Chunk, FilePlan, Routes, open_all};
 use crate::pool::CHUNK_BYTES;
 use crate::source::Source;
 use crate::target::Wanted;
@@ -128,8 +128,9 @@ impl Deal {
         }
         let first = self.files.len();
         let numbers: BTreeSet<usize> = routes.values().flat_map(BTreeMap::keys).copied().collect();
-        for number in numbers {
-            let file = source.open_file(number)?;
+        let numbers: Vec<usize> = numbers.into_iter().collect();
+        let opened = open_all(source, &numbers)?;
+        for (number, file) in numbers.into_iter().zip(opened) {
             let mut views: Vec<Option<FilePlan>> = peers.ranks.iter().map(|_| None).collect();
             for (peer, by_file) in &mut routes {
                 let transfers = by_file.remove(&number).unwrap_or_default();

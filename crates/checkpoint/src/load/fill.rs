@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The bytes that are checked and then copied at once: they stay in a core's own cache in between.
 const WINDOW_BYTES: usize = 4 * BLOCK_BYTES;
 
+/// Targets of as much memory are out of all caches before anybody reads them.
+const MIN_STREAMED_BYTES: usize = 64 << 20;
+
 /// A chunk with what one process needs of it.
 pub(crate) type View<'a> = (&'a FilePlan, &'a Chunk);
 
@@ -32,51 +35,54 @@ impl<'a> Filling<'a> {
         memory: Vec<&'a mut [u8]>,
         options: &'a LoadOptions,
     ) -> Self {
+        let len_bytes: usize = memory.iter().map(|memory| memory.len()).sum();
+        let bands = memory.into_iter().map(Bands::new);
+        let bands = bands.map(|bands| match len_bytes >= MIN_STREAMED_BYTES {
+            true => bands.streamed(),
+            false => bands,
+        });
         Self {
             wanted,
-            bands: memory.into_iter().map(Bands::new).collect(),
+            bands: bands.collect(),
             verify: options.verify,
             progress: &options.progress,
         }
     }
 
-    /// Reads a chunk into `bytes`, checks it, and fills what the targets need of it.
-    pub(crate) fn read(&self, view: View, bytes: &mut [u8]) -> Result<(), Error> {
-        self.read_for(view, &[view], bytes)
-    }
-
-    /// As [`Filling::read`], for a chunk that others need too: `all` views tell which tensors suffer if it is damaged.
-    pub(crate) fn read_for(&self, own: View, all: &[View], bytes: &mut [u8]) -> Result<(), Error> {
-        let (plan, chunk) = own;
-        let mut base = first_byte(chunk);
-        let range = base..base + bytes.len();
-        let gathers = chunk.transfers_in(plan, &range);
+    /// Reads a chunk into `buffer`, checks it, and fills what the targets need of it.
+    pub(crate) fn read(&self, view: View, buffer: &mut [u8]) -> Result<(), Error> {
+        let (plan, chunk) = view;
+        let first = first_byte(chunk);
+        let gathers = chunk.transfers_in(plan, &(first..first + buffer.len()));
         let gathers = gathers.iter().any(|transfer| transfer.runs.is_gather());
-        if plan.file.reader.is_memory() && !gathers {
-            return self.read_in_windows(own, all, bytes);
+        if !plan.file.reader.is_memory() || gathers {
+            return self.read_for(view, &[view], buffer);
         }
-        read(plan, chunk.offset, bytes)?;
-        for window in bytes.chunks(WINDOW_BYTES) {
-            self.take_window(own, all, base, window)?;
-            base += window.len();
+        // What comes from memory goes through a core's own cache, and not through memory again.
+        let len = buffer.len();
+        for begin in (0..len).step_by(WINDOW_BYTES) {
+            let window = &mut buffer[..WINDOW_BYTES.min(len - begin)];
+            read(plan, chunk.offset + begin as u64, window)?;
+            self.take_window(view, &[view], first + begin, window)?;
         }
-        // What is turned round on the way has the longer stretches in the target the more there is of the source.
-        self.scatter(own, first_byte(chunk), bytes, Runs::is_gather)?;
-        let read = bytes.len() as u64;
-        self.progress.fetch_add(read, Ordering::Relaxed);
+        self.progress.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// As [`Filling::read_for`], so that bytes that come from memory go through a core's own cache and not through memory again.
-    fn read_in_windows(&self, own: View, all: &[View], bytes: &mut [u8]) -> Result<(), Error> {
+    /// As [`Filling::read`], for a chunk that others need too, of which all is in `buffer` then: `all` views tell which tensors suffer if it is
+    /// damaged.
+    pub(crate) fn read_for(&self, own: View, all: &[View], buffer: &mut [u8]) -> Result<(), Error> {
         let (plan, chunk) = own;
-        let (len, most) = (bytes.len(), bytes.len().min(WINDOW_BYTES));
-        for begin in (0..len).step_by(WINDOW_BYTES) {
-            let window = &mut bytes[..most.min(len - begin)];
-            read(plan, chunk.offset + begin as u64, window)?;
-            self.take_window(own, all, first_byte(chunk) + begin, window)?;
+        let first = first_byte(chunk);
+        read(plan, chunk.offset, buffer)?;
+        let starts = (first..).step_by(WINDOW_BYTES);
+        for (base, window) in starts.zip(buffer.chunks(WINDOW_BYTES)) {
+            self.take_window(own, all, base, window)?;
         }
-        self.progress.fetch_add(len as u64, Ordering::Relaxed);
+        // What is turned round on the way has the longer stretches in the target the more there is of the source.
+        self.scatter(own, first, buffer, Runs::is_gather)?;
+        let read = buffer.len() as u64;
+        self.progress.fetch_add(read, Ordering::Relaxed);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::meeting::Meeting;
 use super::note::Part;
 use super::parcel::{Needed, Parcel};
 use super::watch::{Pause, Watch};
-use super::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, Workers, chunks_of};
+use super::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, chunks_of};
 use crate::Error;
 use crate::checksum::crc32c;
 use crate::peers::Peers;
@@ -14,6 +14,7 @@ use crate::plan::{FilePlan, LoadCost, Routes, compare, cost, open_files};
 use crate::pool::CHUNK_BYTES;
 use crate::source::Source;
 use crate::target::Wanted;
+use crate::workers::Workers;
 use cairn_store::AlignedBuffer;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -182,18 +183,18 @@ impl Together<'_, '_> {
         let mut packed = Vec::new();
         self.workers.each(|index| {
             let reading = &self.work[index];
-            let bytes = &mut buffer[..reading.view.1.len];
+            let buffer = &mut buffer[..reading.view.1.len];
             match &reading.parcel {
-                None => self.filling.read(reading.view, bytes)?,
+                None => self.filling.read(reading.view, buffer)?,
                 Some(parcel) => {
                     let share = parcel.share;
                     let views = share.wanted_by.iter();
                     let views: Vec<View> = views.filter_map(|p| self.deal.view(share, p)).collect();
-                    self.filling.read_for(reading.view, &views, bytes)?;
-                    self.hand_over(parcel, bytes, &mut packed)?;
+                    self.filling.read_for(reading.view, &views, buffer)?;
+                    self.hand_over(parcel, buffer, &mut packed)?;
                 }
             }
-            self.meeting.beat(bytes.len())
+            self.meeting.beat(reading.view.1.len)
         });
     }
 

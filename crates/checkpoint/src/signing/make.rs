@@ -43,8 +43,9 @@ pub fn sign(
     checkpoint.assets()?;
     let mut writers = Vec::new();
     for writer in 0..checkpoint.manifest().writers() {
-        let (part, _) = checkpoint.part(writer)?;
-        let hashes = match part.part.file {
+        let part = checkpoint.part(writer)?;
+        let (part, _) = part.as_ref();
+        let hashes = match &part.part.file {
             None => None,
             Some(file) => {
                 signed.files += 1;
@@ -53,7 +54,7 @@ pub fn sign(
             }
         };
         writers.push(Written {
-            part: part.digest,
+            part: part.digest.clone(),
             hashes,
         });
     }

@@ -52,6 +52,7 @@ fn ranks_killed_together_are_committed_and_loaded_from_memory_on_another_layout(
     assert_eq!(home.check(false, 1).unwrap(), 2);
     home.remove_data();
     assert_eq!(home.check(true, 3).unwrap(), 2);
+    home.check_peers(2);
 }
 
 #[test]

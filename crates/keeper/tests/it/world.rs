@@ -1,6 +1,6 @@
 //! A keeper in this process, a run in a folder, and a tensor whose every byte is known.
 
-use cairn_checkpoint::{Checkpointer, Error, LoadOptions, Options, Target, World};
+use cairn_checkpoint::{Checkpointer, Error, LoadOptions, Options, Peers, Target, World};
 use cairn_keeper::{Client, Limits, Server, ServerOptions, Status};
 use cairn_sharding::{Mesh, TensorSpec};
 use cairn_store::Store;
@@ -159,6 +159,35 @@ impl Home {
             );
         }
         Ok(step)
+    }
+
+    /// Loads the newest step as columns for two peers that hand each other what they read, and compares every byte.
+    pub(crate) fn check_peers(&self, step: u64) {
+        let mesh = Mesh::new([("tp", 2)]).unwrap();
+        let spec = TensorSpec::parse(&mesh, &format!("u8[{ROWS}, {ROW_BYTES}@tp]")).unwrap();
+        let whole = Sharded::new(1).bytes(0, step);
+        let load = |index: usize| {
+            let mut peers = Peers::new(index, vec![0, 1], "peers");
+            peers.folder = self.folder.path().to_path_buf();
+            let options = LoadOptions {
+                peers: Some(peers),
+                ..LoadOptions::default()
+            };
+            let mut memory = vec![0; ROWS * ROW_BYTES / 2];
+            let target = Target::new(NAME, &spec, index, &mut memory).unwrap();
+            let reader = self.reader(true);
+            let (_, report) = reader.load_latest(vec![target], &options).unwrap();
+            assert!(report.received_bytes > 0);
+            let rows = whole.chunks(ROW_BYTES);
+            let expected = rows.flat_map(|row| &row[index * ROW_BYTES / 2..][..ROW_BYTES / 2]);
+            assert!(memory.iter().eq(expected), "peer {index}");
+        };
+        thread::scope(|scope| {
+            for index in 0..2 {
+                let load = &load;
+                scope.spawn(move || load(index));
+            }
+        });
     }
 
     /// Takes away the data files of every step: what is loaded then comes from memory.

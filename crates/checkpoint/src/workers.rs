@@ -1,0 +1,89 @@
+//! Numbered work that several threads share.
+
+use crate::Error;
+use crate::sync::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Threads that keep a service busy, which answers each of them after a while.
+pub(crate) const FAR_THREADS: usize = 8;
+
+/// Does `work` for every number below `count` and returns what came of it, in order. It ends at a failure.
+///
+/// Where requests take a while (`is_far`), several are made at the same time.
+pub(crate) fn gather<T: Send + Sync>(
+    count: usize,
+    is_far: bool,
+    work: impl Fn(usize) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    if !is_far || count < 2 {
+        return (0..count).map(work).collect();
+    }
+    let workers = Workers::new(count);
+    let done: Vec<OnceLock<T>> = (0..count).map(|_| OnceLock::new()).collect();
+    thread::scope(|scope| {
+        for _ in 0..FAR_THREADS.min(count) {
+            scope.spawn(|| {
+                workers.each(|index| {
+                    let result = work(index)?;
+                    // Each number is given out once.
+                    let _ = done[index].set(result);
+                    Ok(())
+                });
+            });
+        }
+    });
+    workers.finish()?;
+    Ok(done.into_iter().filter_map(OnceLock::into_inner).collect())
+}
+
+/// Numbered work that several threads take from, until it is done or one of them fails.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    next: AtomicUsize,
+    count: usize,
+    failure: Mutex<Option<Error>>,
+    failed: AtomicBool,
+}
+
+impl Workers {
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            next: AtomicUsize::new(0),
+            count,
+            failure: Mutex::default(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes work and does it, for as long as there is some.
+    pub(crate) fn each(&self, mut work: impl FnMut(usize) -> Result<(), Error>) {
+        while !self.has_failed() {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index >= self.count {
+                return;
+            }
+            self.note(work(index));
+        }
+    }
+
+    /// Remembers the first failure, which stops everyone.
+    pub(crate) fn note(&self, result: Result<(), Error>) {
+        if let Err(error) = result {
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert(error);
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        let failure = self.failure.into_inner();
+        failure
+            .unwrap_or_else(PoisonError::into_inner)
+            .map_or(Ok(()), Err)
+    }
+}
