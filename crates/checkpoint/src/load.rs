@@ -30,7 +30,7 @@ pub const MAX_LOAD_BUFFER_BYTES: usize = 128 << 20;
 const DEFAULT_THREADS: usize = 4;
 
 /// The most threads that copy from memory, which a few cores cannot keep busy.
-const MAX_MEMORY_THREADS: usize = 16;
+const MAX_MEMORY_THREADS: usize = 8;
 
 /// What can be chosen for a load.
 #[derive(Debug, Clone)]
@@ -39,8 +39,8 @@ pub struct LoadOptions {
     pub strictness: Strictness,
     /// Whether every byte read is checked against its stored checksum.
     pub verify: bool,
-    /// Threads that read at once; each takes one read buffer. From a service far away at least 8 do, and from memory as many as there are
-    /// cores, up to 16.
+    /// Threads that read at once; each takes one read buffer. From a service far away at least 16 do, and from memory as many as there are
+    /// cores, up to 8.
     pub threads: usize,
     /// The processes of this machine that load at the same time; each stored byte is then read by one of them.
     pub peers: Option<Peers>,

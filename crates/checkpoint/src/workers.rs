@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Threads that keep a service busy, which answers each of them after a while.
-pub(crate) const FAR_THREADS: usize = 8;
+pub(crate) const FAR_THREADS: usize = 16;
 
 /// Does `work` for every number below `count` and returns what came of it, in order. It ends at a failure.
 ///

@@ -5,6 +5,7 @@ use super::create::create;
 use super::room::{Place, Room};
 use crate::coverage::Coverage;
 use crate::{Error, ObjectWriter};
+use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{Error as Fault, MultipartId, PutPayload};
@@ -89,9 +90,8 @@ struct Progress {
 
 /// A part of which some bytes are there.
 struct Filling {
-    bytes: Vec<u8>,
-    filled: usize,
     place: Place,
+    filled: usize,
 }
 
 impl Writer {
@@ -111,18 +111,15 @@ impl Writer {
         let mut progress = self.progress();
         if !progress.filling.contains_key(&part) {
             drop(progress);
-            let place = self.room.enter();
+            let place = self.room.enter(len);
             progress = self.progress();
             // Somebody else may have begun it meanwhile.
-            progress.filling.entry(part).or_insert_with(|| Filling {
-                bytes: vec![0; len],
-                filled: 0,
-                place,
-            });
+            let new = || Filling { place, filled: 0 };
+            progress.filling.entry(part).or_insert_with(new);
         }
         let filling = progress.filling.get_mut(&part);
         let filling = filling.expect("it lacks these bytes");
-        filling.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+        filling.place.write(offset, bytes);
         filling.filled += bytes.len();
         let is_complete = filling.filled == len;
         is_complete.then(|| progress.filling.remove(&part).expect("it is there"))
@@ -178,25 +175,27 @@ impl Writer {
     }
 
     /// The bytes of an object of one part.
-    fn single(&self) -> Vec<u8> {
+    fn single(&self) -> PutPayload {
         let filling = self.progress().filling.remove(&0);
-        filling.map_or_else(Vec::new, |filling| filling.bytes)
+        filling.map_or_else(PutPayload::new, |filling| payload(filling.place))
     }
+}
+
+/// What is sent: it has its room until nobody needs it any more.
+fn payload(place: Place) -> PutPayload {
+    PutPayload::from(Bytes::from_owner(place))
 }
 
 impl Target {
     async fn put_part(self: Arc<Self>, part: u64, filled: Filling) -> Result<(u64, PartId), Fault> {
-        let Filling { bytes, place, .. } = filled;
         let upload = self.upload.as_ref().expect("only uploads have parts");
         let index = usize::try_from(part).expect("there are at most 9000");
-        let payload = PutPayload::from(bytes);
+        let payload = payload(filled.place);
         let sent = self
             .bucket
             .client
-            .put_part(&self.path, upload, index, payload)
-            .await;
-        drop(place);
-        Ok((part, sent?))
+            .put_part(&self.path, upload, index, payload);
+        Ok((part, sent.await?))
     }
 
     /// Makes the parts the object.
@@ -251,7 +250,7 @@ impl ObjectWriter for Writer {
         // All parts but the last are on their way; of the last, there is what was written.
         let last = self.progress().filling.pop_last();
         if let Some((part, mut filling)) = last {
-            filling.bytes.truncate(self.part_len(part));
+            filling.place.truncate(self.part_len(part));
             match self.target.upload.is_some() {
                 true => self.send(part, filling),
                 false => drop(self.progress().filling.insert(part, filling)),
@@ -265,7 +264,7 @@ impl ObjectWriter for Writer {
         let target = self.target.clone();
         let bucket = &target.bucket;
         let Some(upload) = &target.upload else {
-            let bytes = PutPayload::from(self.single());
+            let bytes = self.single();
             return bucket.wait(create(bucket, &self.key, &target.path, bytes));
         };
         let parts = self.parts()?;
