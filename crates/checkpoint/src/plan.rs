@@ -18,6 +18,9 @@ use std::sync::Arc;
 
 pub(crate) use ranges::Chunk;
 
+/// As many targets are planned by several threads at the same time.
+const MANY_TARGETS: usize = 500;
+
 /// A copy from the bytes of a file to the memory of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transfer {
@@ -259,12 +262,15 @@ impl Routes {
         source: &dyn Source,
         wanted: impl Iterator<Item = (usize, &'a Wanted)>,
     ) -> Result<Self, Error> {
+        let wanted: Vec<(usize, &Wanted)> = wanted.collect();
+        let found = gather(wanted.len(), wanted.len() >= MANY_TARGETS, |index| {
+            let (target, wanted) = wanted[index];
+            transfers(source, target, wanted)
+        })?;
         let mut routes = Self::default();
-        for (target, wanted) in wanted {
-            for (file, transfer) in transfers(source, target, wanted)? {
-                routes.target_bytes += transfer.runs.len_bytes() as u64;
-                routes.by_file.entry(file).or_default().push(transfer);
-            }
+        for (file, transfer) in found.into_iter().flatten() {
+            routes.target_bytes += transfer.runs.len_bytes() as u64;
+            routes.by_file.entry(file).or_default().push(transfer);
         }
         Ok(routes)
     }

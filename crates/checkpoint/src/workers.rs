@@ -10,13 +10,13 @@ pub(crate) const FAR_THREADS: usize = 16;
 
 /// Does `work` for every number below `count` and returns what came of it, in order. It ends at a failure.
 ///
-/// Where requests take a while (`is_far`), several are made at the same time.
+/// What takes a while is done by several threads `at_once`.
 pub(crate) fn gather<T: Send + Sync>(
     count: usize,
-    is_far: bool,
+    at_once: bool,
     work: impl Fn(usize) -> Result<T, Error> + Sync,
 ) -> Result<Vec<T>, Error> {
-    if !is_far || count < 2 {
+    if !at_once || count < 2 {
         return (0..count).map(work).collect();
     }
     let workers = Workers::new(count);
