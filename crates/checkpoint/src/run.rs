@@ -180,8 +180,9 @@ mod tests {
 
     use super::*;
     use crate::source::Source;
-    use crate::{Checkpointer, SaveOptions, State, World, step_folder};
+    use crate::{Checkpointer, LoadOptions, SaveOptions, State, Target, World, step_folder};
     use cairn_sharding::{Mesh, TensorSpec};
+    use cairn_store::testing::{Fault, FlakyStore, Operation, Rule};
 
     fn save(store: &Arc<dyn Store>, step: u64) {
         let run = Checkpointer::new(store.clone(), World::single());
@@ -217,6 +218,27 @@ mod tests {
         .unwrap();
         assert_eq!((latest.checkpoint.step(), step), (2, 2));
         assert_eq!(latest.skipped[0].step, 1);
+    }
+
+    #[test]
+    fn the_part_of_a_step_is_read_once_to_check_and_load_it() {
+        let store = memory();
+        save(&store, 1);
+        let flaky = FlakyStore::new(store);
+        for file in ["COMMIT", ".part", ".safetensors"] {
+            let again = Rule::new([Operation::Open], Fault::NO_SPACE).on(file);
+            flaky.add(again.nth(1));
+        }
+        let store: Arc<dyn Store> = Arc::new(flaky);
+        let spec = TensorSpec::parse(&Mesh::single(), "u8[1]").unwrap();
+        let mut loaded = [0];
+        let loading = walk_back(&store, None, |checkpoint| {
+            let target = Target::new("weights", &spec, 0, &mut loaded).unwrap();
+            checkpoint.load(vec![target], &LoadOptions::default())?;
+            checkpoint.rank_values(0)
+        });
+        loading.unwrap();
+        assert_eq!(loaded, [7]);
     }
 
     #[test]

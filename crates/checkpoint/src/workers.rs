@@ -87,3 +87,50 @@ impl Workers {
             .map_or(Ok(()), Err)
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    //! Many threads do what one would, in any order, and tell it in order.
+
+    use super::*;
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_done_at_once_comes_back_in_order() {
+        for (count, at_once) in [(0, true), (1, true), (100, true), (100, false)] {
+            let done = gather(count, at_once, |number| {
+                sleep(Duration::from_micros(100 - number as u64));
+                Ok(number * 2)
+            });
+            let expected: Vec<usize> = (0..count).map(|number| number * 2).collect();
+            assert_eq!(done.unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn work_that_takes_a_while_is_done_at_the_same_time() {
+        let together = std::sync::Barrier::new(FAR_THREADS);
+        gather(FAR_THREADS, true, |_| {
+            together.wait();
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_failure_ends_it_and_is_told() {
+        for at_once in [true, false] {
+            let begun = AtomicUsize::new(0);
+            let done = gather(10_000, at_once, |number| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                match number {
+                    7 => Err(Error::damaged("it", "is spoilt")),
+                    _ => Ok(()),
+                }
+            });
+            assert!(done.unwrap_err().is_damage());
+            assert!(begun.into_inner() < 10_000);
+        }
+    }
+}

@@ -10,33 +10,42 @@ const MIN_BYTES: usize = 256;
 
 /// Copies `source` to `target`, which is as long. Others see it after [`settle`].
 pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if source.len() >= MIN_BYTES && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the processor has these instructions.
-        return unsafe { lines::copy(target, source) };
+    assert_eq!(target.len(), source.len(), "lengths of a copy");
+    if source.len() < MIN_BYTES || !lines::copy(target, source) {
+        target.copy_from_slice(source);
     }
-    target.copy_from_slice(source);
 }
 
 /// Makes all copies of this thread visible to whoever it hands the target to.
 pub(crate) fn settle() {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: every processor of this kind has it.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
+    lines::settle();
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod lines {
-    use std::arch::x86_64::{_mm256_loadu_si256, _mm256_stream_si256};
+    use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
 
     /// What a processor writes to memory at once.
     const LINE_BYTES: usize = 64;
 
+    /// Copies as many bytes as both have, unless the processor cannot.
+    pub(super) fn copy(target: &mut [u8], source: &[u8]) -> bool {
+        let can = std::arch::is_x86_feature_detected!("avx");
+        if can {
+            // SAFETY: the processor has these instructions.
+            unsafe { copy_lines(target, source) };
+        }
+        can
+    }
+
+    pub(super) fn settle() {
+        // SAFETY: every processor of this kind has it.
+        unsafe { _mm_sfence() };
+    }
+
     /// Copies whole lines past the caches, and the ends as usual.
     #[target_feature(enable = "avx")]
-    pub(super) fn copy(target: &mut [u8], source: &[u8]) {
+    fn copy_lines(target: &mut [u8], source: &[u8]) {
         let begin = target.as_ptr().align_offset(LINE_BYTES).min(target.len());
         let (head, target) = target.split_at_mut(begin);
         let (first, source) = source.split_at(begin);
@@ -55,6 +64,16 @@ mod lines {
         }
         tail.copy_from_slice(last);
     }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod lines {
+    /// Other processors have no such instructions, or are not taught them here.
+    pub(super) fn copy(_target: &mut [u8], _source: &[u8]) -> bool {
+        false
+    }
+
+    pub(super) fn settle() {}
 }
 
 #[cfg(test)]
@@ -79,8 +98,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "length")]
-    fn lengths_that_differ_are_refused() {
-        copy(&mut [0; 2000], &[0; 1999]);
+    #[should_panic(expected = "lengths of a copy")]
+    fn lengths_that_differ_by_whole_lines_are_refused() {
+        copy(&mut [0; 2064], &[0; 2000]);
     }
 }
