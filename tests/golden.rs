@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cairn::checkpoint::{
-    Assignment, Checkpoint, Layout, LoadOptions, Source, Target, is_timeline, verify,
+    Checkpoint, Layout, LoadOptions, Source, Target, WriterItems, is_timeline, verify,
 };
 use cairn::sharding::{Mesh, TensorSpec};
 use cairn::store::{Local, Memory, Store};
@@ -109,10 +109,9 @@ fn a_large_tensor_is_cut_between_its_replicas_as_documented() {
     ];
     let specs =
         specs.map(|(name, text)| (name.to_string(), TensorSpec::parse(&mesh, text).unwrap()));
-    let layout = Arc::new(Layout::new(specs.into(), BTreeMap::new()));
-    let assignment = Assignment::new(layout.clone());
+    let layout = Layout::new(specs.into(), BTreeMap::new());
     let files = [0, 1].map(|rank| {
-        let writer = assignment.writer(rank).unwrap();
+        let writer = WriterItems::new(&layout, rank).unwrap();
         let lines = writer.items.iter().map(|item| {
             let (name, end) = (layout.name(item.tensor), item.offset + item.len_bytes);
             format!("{name}@{} {}..{end}", item.piece, item.offset)

@@ -114,7 +114,7 @@ fn copy(source: &Memory, target: &mut Memory) {
     let pairs = Mutex::new(pairs);
     let cores = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
-        for _ in 0..cores.clamp(4, 8) {
+        for _ in 0..cores.clamp(4, 16) {
             scope.spawn(|| {
                 let next = || pairs.lock().unwrap_or_else(PoisonError::into_inner).next();
                 while let Some((source, target)) = next() {

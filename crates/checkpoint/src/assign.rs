@@ -20,7 +20,7 @@ use crate::layout::{Layout, first_rank};
 use cairn_sharding::{Distribution, Piece, Region, TensorSpec};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stream::{Streams, streams_of};
 
 /// A piece of a tensor in a data file.
@@ -45,6 +45,33 @@ pub struct WriterItems {
 }
 
 impl WriterItems {
+    /// What `rank` writes of `layout`.
+    ///
+    /// # Errors
+    /// If a tensor's pieces do not fill whole bytes.
+    pub fn new(layout: &Layout, rank: usize) -> Result<Self, Error> {
+        Self::of_streams(layout, rank, &streams_of(layout, rank)?)
+    }
+
+    fn of_streams(layout: &Layout, rank: usize, streams: &Streams) -> Result<Self, Error> {
+        let mut items = streams.share_of_replica();
+        items.extend(outside_streams(layout, rank)?);
+        items.sort_by_cached_key(|item| {
+            // Wide types first, so that every tensor of the file is aligned to its own element size.
+            let bits = layout.spec(item.tensor).dtype().bits();
+            (Reverse(bits), item.tensor, item.offset)
+        });
+        let mut writer = Self::default();
+        let mut offset = 0;
+        for (index, mut item) in items.into_iter().enumerate() {
+            item.offset = offset;
+            offset += item.len_bytes;
+            writer.by_tensor.entry(item.tensor).or_default().push(index);
+            writer.items.push(item);
+        }
+        Ok(writer)
+    }
+
     /// The bytes of all items.
     pub fn len_bytes(&self) -> u64 {
         self.items
@@ -66,17 +93,24 @@ impl WriterItems {
 #[derive(Debug)]
 pub struct Assignment {
     layout: Arc<Layout>,
-    streams: Mutex<HashMap<usize, Arc<Streams>>>,
-    writers: Mutex<HashMap<usize, Arc<WriterItems>>>,
+    streams: Vec<Remembered<Streams>>,
+    writers: Vec<Remembered<WriterItems>>,
+}
+
+/// What was worked out for one rank, by the first of many threads that ask for it.
+#[derive(Debug)]
+struct Remembered<T> {
+    value: OnceLock<Arc<T>>,
+    working: Mutex<()>,
 }
 
 impl Assignment {
-    /// Prepares the assignment of `layout`. No work is done yet.
-    pub fn new(layout: Arc<Layout>) -> Self {
+    /// Prepares the assignment of `layout` to so many `writers`. No work is done yet.
+    pub fn new(layout: Arc<Layout>, writers: usize) -> Self {
         Self {
             layout,
-            streams: Mutex::default(),
-            writers: Mutex::default(),
+            streams: (0..writers).map(|_| Remembered::default()).collect(),
+            writers: (0..writers).map(|_| Remembered::default()).collect(),
         }
     }
 
@@ -85,12 +119,10 @@ impl Assignment {
     /// # Errors
     /// If a tensor's pieces do not fill whole bytes.
     pub fn writer(&self, rank: usize) -> Result<Arc<WriterItems>, Error> {
-        if let Some(known) = lock(&self.writers).get(&rank) {
-            return Ok(known.clone());
-        }
-        let items = Arc::new(self.compute_writer(rank)?);
-        lock(&self.writers).insert(rank, items.clone());
-        Ok(items)
+        let Some(writer) = self.writers.get(rank) else {
+            return Ok(Arc::new(WriterItems::new(&self.layout, rank)?));
+        };
+        writer.get(|| WriterItems::of_streams(&self.layout, rank, self.streams(rank)?.as_ref()))
     }
 
     /// The writers that together hold every piece of `tensor` that meets `region`, in order and without repeats.
@@ -108,9 +140,8 @@ impl Assignment {
                 .collect(),
             Distribution::Mesh(_) => {
                 let mut ranks = Vec::new();
-                for cell in spec.cells_overlapping(region) {
-                    let streams = self.streams(cell.rank)?;
-                    ranks.extend(streams.writers_of(tensor));
+                for rank in spec.ranks_overlapping(region) {
+                    ranks.extend(self.streams(rank)?.writers_of(tensor));
                 }
                 ranks
             }
@@ -121,71 +152,96 @@ impl Assignment {
     }
 
     fn streams(&self, rank: usize) -> Result<Arc<Streams>, Error> {
-        if let Some(known) = lock(&self.streams).get(&rank) {
-            return Ok(known.clone());
-        }
-        let streams = Arc::new(streams_of(&self.layout, rank)?);
-        lock(&self.streams).insert(rank, streams.clone());
-        Ok(streams)
+        let Some(streams) = self.streams.get(rank) else {
+            return Ok(Arc::new(streams_of(&self.layout, rank)?));
+        };
+        streams.get(|| streams_of(&self.layout, rank))
     }
+}
 
-    fn compute_writer(&self, rank: usize) -> Result<WriterItems, Error> {
-        let mut items = streams_of(&self.layout, rank)?.share_of_replica();
-        items.extend(self.outside_streams(rank)?);
-        items.sort_by_cached_key(|item| {
-            // Wide types first, so that every tensor of the file is aligned to its own element size.
-            let bits = self.layout.spec(item.tensor).dtype().bits();
-            (Reverse(bits), item.tensor, item.offset)
-        });
-        let mut writer = WriterItems::default();
-        let mut offset = 0;
-        for (index, mut item) in items.into_iter().enumerate() {
-            item.offset = offset;
-            offset += item.len_bytes;
-            writer.by_tensor.entry(item.tensor).or_default().push(index);
-            writer.items.push(item);
-        }
-        Ok(writer)
-    }
-
-    /// Pieces with no stream: listed pieces, which their holder writes, and empty tensors, which the first holder records.
-    fn outside_streams(&self, rank: usize) -> Result<Vec<Item>, Error> {
-        let mut items = Vec::new();
-        for (tensor, (name, spec)) in self.layout.iter().enumerate() {
-            match spec.distribution() {
-                Distribution::Listed(listed) => {
-                    for (index, piece) in listed.pieces(rank).iter().enumerate() {
-                        let len_bytes = cut::piece_bytes(name, spec, piece)?;
-                        items.push(Item {
-                            tensor,
-                            piece: piece.clone(),
-                            offset: index as u64,
-                            len_bytes,
-                        });
-                    }
+/// Pieces with no stream: listed pieces, which their holder writes, and empty tensors, which the first holder records.
+fn outside_streams(layout: &Layout, rank: usize) -> Result<Vec<Item>, Error> {
+    let mut items = Vec::new();
+    for (tensor, (name, spec)) in layout.iter().enumerate() {
+        match spec.distribution() {
+            Distribution::Listed(listed) => {
+                for (index, piece) in listed.pieces(rank).iter().enumerate() {
+                    let len_bytes = cut::piece_bytes(name, spec, piece)?;
+                    items.push(Item {
+                        tensor,
+                        piece: piece.clone(),
+                        offset: index as u64,
+                        len_bytes,
+                    });
                 }
-                Distribution::Mesh(sharding) => {
-                    if is_empty(spec) && first_rank(sharding) == rank {
-                        items.push(Item {
-                            tensor,
-                            piece: Piece::whole(Region::whole(spec.shape())),
-                            offset: 0,
-                            len_bytes: 0,
-                        });
-                    }
+            }
+            Distribution::Mesh(sharding) => {
+                if is_empty(spec) && first_rank(sharding) == rank {
+                    items.push(Item {
+                        tensor,
+                        piece: Piece::whole(Region::whole(spec.shape())),
+                        offset: 0,
+                        len_bytes: 0,
+                    });
                 }
             }
         }
-        Ok(items)
     }
+    Ok(items)
 }
 
 fn is_empty(spec: &TensorSpec) -> bool {
     spec.shape().contains(&0)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+impl<T> Remembered<T> {
+    /// The value, which one thread works out while others wait.
+    fn get(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<Arc<T>, Error> {
+        if let Some(known) = self.value.get() {
+            return Ok(known.clone());
+        }
+        let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.value.get() {
+            return Ok(known.clone());
+        }
+        let value = Arc::new(work()?);
+        Ok(self.value.get_or_init(|| value).clone())
+    }
+}
+
+impl<T> Default for Remembered<T> {
+    fn default() -> Self {
+        Self {
+            value: OnceLock::new(),
+            working: Mutex::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What many threads ask for at the same time is worked out once.
+
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    #[test]
+    fn one_thread_works_and_the_others_get_what_it_found() {
+        let (remembered, worked) = (Remembered::default(), AtomicUsize::new(0));
+        let failed = remembered.get(|| Err(Error::damaged("it", "is spoilt")));
+        assert!(failed.is_err(), "a failure is not remembered");
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let found = remembered.get(|| {
+                        thread::yield_now();
+                        Ok(worked.fetch_add(1, Ordering::Relaxed))
+                    });
+                    assert_eq!(*found.unwrap(), 0);
+                });
+            }
+        });
+        assert_eq!(worked.into_inner(), 1);
+    }
 }

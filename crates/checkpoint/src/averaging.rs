@@ -1,7 +1,7 @@
 //! Running averages of a rank's tensors, brought up to date in the background from captured copies.
 
 use crate::Error;
-use crate::assign::Assignment;
+use crate::assign::WriterItems;
 use crate::bytes::{Bytes, Promise};
 use crate::capture::{Copies, Fenced, Flow, Gate, Means, Picture};
 use crate::ema::{Averaged, Averages, Ema};
@@ -58,7 +58,7 @@ impl Averaging {
             specs.insert(name.clone(), own_spec(spec, world.rank()));
         }
         let layout = Arc::new(Layout::new(specs, BTreeMap::new()));
-        let items = Assignment::new(layout.clone()).writer(world.rank())?;
+        let items = WriterItems::new(&layout, world.rank())?;
         let mut tensors: BTreeMap<usize, Averaged> = BTreeMap::new();
         for item in items.items.iter().filter(|item| item.len_bytes > 0) {
             let averaged = tensors.entry(item.tensor).or_insert_with(|| Averaged {

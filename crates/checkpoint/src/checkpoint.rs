@@ -77,7 +77,7 @@ impl Checkpoint {
         let layout = Arc::new(manifest.layout.clone());
         Self {
             keys: AttemptKeys::new(manifest.step, &manifest.attempt),
-            assignment: Assignment::new(layout.clone()),
+            assignment: Assignment::new(layout.clone(), manifest.writers()),
             layout,
             manifest,
             store,

@@ -32,7 +32,7 @@ fn index(layout: &Layout) -> Result<Option<String>, Error> {
     if layout.is_empty() || !could_be_whole(layout) {
         return Ok(None);
     }
-    let assignment = Assignment::new(Arc::new(layout.clone()));
+    let assignment = Assignment::new(Arc::new(layout.clone()), MAX_WRITERS);
     let mut weight_map = Map::new();
     for (tensor, (name, _)) in layout.iter().enumerate() {
         let Some(file) = file_of_whole(&assignment, layout, tensor)? else {

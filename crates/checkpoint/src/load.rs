@@ -16,7 +16,7 @@ use crate::problems::{KeyProblems, Strictness};
 use crate::source::{Source, SourceFile};
 use crate::sync::thread;
 use crate::target::{Target, Wanted};
-use crate::workers::{FAR_THREADS, Workers};
+use crate::workers::{Workers, asking, computing};
 use cairn_store::{AlignedBuffer, ObjectReader};
 use fill::{Filling, View};
 use std::sync::Arc;
@@ -28,9 +28,6 @@ pub const MAX_LOAD_BUFFER_BYTES: usize = 128 << 20;
 
 /// Threads that keep one disk busy. Faster storage may want more.
 const DEFAULT_THREADS: usize = 4;
-
-/// The most threads that copy from memory, which a few cores cannot keep busy.
-const MAX_MEMORY_THREADS: usize = 8;
 
 /// What can be chosen for a load.
 #[derive(Debug, Clone)]
@@ -126,18 +123,15 @@ fn load_alone(
     })
 }
 
-/// How many threads read: more where one waits for answers or for memory. In a simulation they do not depend on the machine.
+/// How many threads read: more where one waits for answers or for memory.
 fn threads(plan: &LoadPlan, options: &LoadOptions) -> usize {
     let any = |is_so: fn(&dyn ObjectReader) -> bool| {
         let mut files = plan.files.iter();
         files.any(|plan| is_so(plan.file.reader.as_ref()))
     };
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let least = match any(|reader| reader.gap_bytes() > 0) {
-        true => FAR_THREADS,
-        false if any(|reader| reader.is_memory()) && !cfg!(feature = "shuttle") => {
-            cores().min(MAX_MEMORY_THREADS)
-        }
+        true => asking(true),
+        false if any(|reader| reader.is_memory()) => computing(),
         false => 1,
     };
     options.threads.max(least)

@@ -1,15 +1,14 @@
 //! The load plan: which bytes of which files go where, as plain data, before any of them is read.
 
 mod ranges;
+mod routes;
 
 use crate::Error;
 use crate::ema::is_stored_average;
-use crate::overlap::overlaps;
 use crate::problems::{KeyProblems, Mismatch, Missing, Strictness};
-use crate::source::{Source, SourceFile, StoredPiece};
+use crate::source::{Source, SourceFile};
 use crate::target::Wanted;
-use crate::workers::gather;
-use cairn_sharding::{LocalBox, Region};
+use crate::workers::{asking, computing, gather};
 use cairn_tensor::{Loop, Runs};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -17,6 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) use ranges::Chunk;
+pub(crate) use routes::Routes;
 
 /// As many targets are planned by several threads at the same time.
 const MANY_TARGETS: usize = 500;
@@ -57,6 +57,8 @@ pub(crate) struct FilePlan {
     pub(crate) file: Arc<SourceFile>,
     pub(crate) transfers: Vec<Transfer>,
     pub(crate) chunks: Vec<Chunk>,
+    /// The bytes of all dense stretches that the chunks are read for, each counted once.
+    span_bytes: u64,
 }
 
 impl FilePlan {
@@ -67,6 +69,7 @@ impl FilePlan {
         Self {
             transfers: moved.collect(),
             chunks: Vec::new(),
+            span_bytes: 0,
             file,
         }
     }
@@ -83,14 +86,25 @@ impl FilePlan {
             .map(|transfer| transfer.runs.len_bytes() as u64)
             .sum();
         // Spans count small gaps between runs; targets count bytes that several of them want.
-        let wanted_bytes = ranges::span_bytes(&self.transfers).min(target_bytes);
+        let wanted_bytes = self.span_bytes.min(target_bytes);
         (wanted_bytes, target_bytes)
     }
 
     /// Reads the file in `chunks`, which lie in order and cover all blocks.
     pub(crate) fn read_in(&mut self, chunks: Vec<Chunk>) {
-        self.chunks = chunks;
-        ranges::attach(&self.transfers, &mut self.chunks);
+        (self.chunks, self.span_bytes) = self.attached(chunks);
+    }
+
+    /// What is needed of the file, as chunks of a good size.
+    fn cut(&self) -> Vec<Chunk> {
+        let reader = &self.file.reader;
+        ranges::cut(&self.transfers, reader.len(), reader.gap_bytes())
+    }
+
+    /// The chunks with the transfers they feed, and the bytes of all dense stretches that these need.
+    fn attached(&self, mut chunks: Vec<Chunk>) -> (Vec<Chunk>, u64) {
+        ranges::attach(&self.transfers, &mut chunks);
+        (chunks, ranges::span_bytes(&self.transfers))
     }
 }
 
@@ -248,88 +262,6 @@ impl KeyProblems {
     }
 }
 
-/// The copies that fill targets, by file. Source offsets count from the start of the data.
-#[derive(Debug, Default)]
-pub(crate) struct Routes {
-    pub(crate) by_file: BTreeMap<usize, Vec<Transfer>>,
-    /// The bytes of all copies.
-    pub(crate) target_bytes: u64,
-}
-
-impl Routes {
-    /// Finds what fills each of `wanted`, which come with the numbers of their targets.
-    pub(crate) fn new<'a>(
-        source: &dyn Source,
-        wanted: impl Iterator<Item = (usize, &'a Wanted)>,
-    ) -> Result<Self, Error> {
-        let wanted: Vec<(usize, &Wanted)> = wanted.collect();
-        let found = gather(wanted.len(), wanted.len() >= MANY_TARGETS, |index| {
-            let (target, wanted) = wanted[index];
-            transfers(source, target, wanted)
-        })?;
-        let mut routes = Self::default();
-        for (file, transfer) in found.into_iter().flatten() {
-            routes.target_bytes += transfer.runs.len_bytes() as u64;
-            routes.by_file.entry(file).or_default().push(transfer);
-        }
-        Ok(routes)
-    }
-}
-
-/// The copies that fill one target, with the file each comes from. Source offsets count from the start of the data.
-fn transfers(
-    source: &dyn Source,
-    target: usize,
-    wanted: &Wanted,
-) -> Result<Vec<(usize, Transfer)>, Error> {
-    let mut found = Vec::new();
-    for held in wanted.boxes() {
-        let mut open = vec![held.clone()];
-        for stored in source.pieces(&wanted.name, &held.region)? {
-            open = take(&stored, target, wanted, open, &mut found)?;
-        }
-        if let Some(hole) = open.first() {
-            return Err(Error::damaged(
-                &wanted.name,
-                format!("no file holds its elements `{}`", hole.region),
-            ));
-        }
-    }
-    Ok(found)
-}
-
-/// Fills what it can of the `open` boxes from a stored piece, and returns what is still open.
-fn take(
-    stored: &StoredPiece,
-    target: usize,
-    wanted: &Wanted,
-    open: Vec<LocalBox>,
-    found: &mut Vec<(usize, Transfer)>,
-) -> Result<Vec<LocalBox>, Error> {
-    let boxes = stored.boxes();
-    for overlap in overlaps(&boxes, &open) {
-        let runs = Runs::between(wanted.spec.dtype(), &overlap.source, &overlap.target);
-        let runs = runs.map_err(|source| Error::Copy {
-            name: wanted.name.clone(),
-            source,
-        })?;
-        let transfer = Transfer::new(target, runs).moved(stored.offset);
-        found.push((stored.file, transfer));
-    }
-    let covered: Vec<Region> = boxes.into_iter().map(|held| held.region).collect();
-    let mut left = open;
-    for region in &covered {
-        left = left
-            .iter()
-            .flat_map(|held| {
-                let rest = held.region.subtract(region).into_iter();
-                rest.filter_map(|rest| held.clip(&rest)).collect::<Vec<_>>()
-            })
-            .collect();
-    }
-    Ok(left)
-}
-
 /// Opens the files, makes offsets absolute, and cuts what is needed into reads.
 pub(crate) fn open_files(
     source: &dyn Source,
@@ -337,14 +269,24 @@ pub(crate) fn open_files(
 ) -> Result<Vec<FilePlan>, Error> {
     let numbers: Vec<usize> = by_file.keys().copied().collect();
     let opened = open_all(source, &numbers)?;
-    let mut files = Vec::with_capacity(by_file.len());
-    for (file, transfers) in opened.into_iter().zip(by_file.into_values()) {
-        let mut plan = FilePlan::new(file, transfers);
-        let reader = &plan.file.reader;
-        plan.chunks = ranges::chunks(&plan.transfers, reader.len(), reader.gap_bytes());
-        files.push(plan);
+    let many = by_file.values().map(Vec::len).sum::<usize>() >= MANY_TARGETS;
+    let files = opened.into_iter().zip(by_file.into_values());
+    let mut files: Vec<FilePlan> = files
+        .map(|(file, transfers)| FilePlan::new(file, transfers))
+        .collect();
+    let reads = gather(files.len(), threads(many), |index| {
+        let plan = &files[index];
+        Ok(plan.attached(plan.cut()))
+    })?;
+    for (plan, reads) in files.iter_mut().zip(reads) {
+        (plan.chunks, plan.span_bytes) = reads;
     }
     Ok(files)
+}
+
+/// How many threads plan.
+fn threads(many: bool) -> usize {
+    if many { computing() } else { 1 }
 }
 
 /// Opens files, several at the same time if the first one turns out to be far away.
@@ -357,7 +299,7 @@ pub(crate) fn open_all(
     };
     let mut opened = vec![source.open_file(*first)?];
     let is_far = opened[0].reader.gap_bytes() > 0;
-    let others = gather(others.len(), is_far, |index| {
+    let others = gather(others.len(), asking(is_far), |index| {
         source.open_file(others[index])
     });
     opened.extend(others?);
@@ -366,10 +308,7 @@ pub(crate) fn open_all(
 
 /// What reading all chunks of `files` costs.
 pub(crate) fn cost(files: &[FilePlan], target_bytes: u64) -> LoadCost {
-    let spans: u64 = files
-        .iter()
-        .map(|plan| ranges::span_bytes(&plan.transfers))
-        .sum();
+    let spans: u64 = files.iter().map(|plan| plan.span_bytes).sum();
     LoadCost {
         // Spans count small gaps between runs; targets count bytes that several of them want.
         wanted_bytes: spans.min(target_bytes),

@@ -8,8 +8,7 @@ use crate::error::{Skipped, StoreContext};
 use crate::names::parse_step_folder;
 use crate::signing::PublicKey;
 use crate::standing::stands;
-use crate::verify::check_structure;
-use crate::workers::gather;
+use crate::workers::{asking, gather};
 use cairn_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ pub fn all_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
 /// The steps that are committed, ascending.
 pub(crate) fn committed_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
     let steps = all_steps(store)?;
-    let committed = gather(steps.len(), store.is_far(), |index| {
+    let committed = gather(steps.len(), asking(store.is_far()), |index| {
         stands(store, steps[index])
     })?;
     let committed = steps.into_iter().zip(committed);
@@ -102,7 +101,7 @@ pub(crate) fn walk_back<T>(
         let attempt = opened.as_ref().ok();
         let attempt = attempt.map(|checkpoint| checkpoint.manifest().attempt.clone());
         let mut try_it = |checkpoint: Checkpoint| {
-            check_structure(&checkpoint)?;
+            checkpoint.check()?;
             let used = use_it(&checkpoint)?;
             Ok((checkpoint, used))
         };

@@ -1,7 +1,7 @@
 //! One save: capture now, write and commit in the background.
 
 use crate::Error;
-use crate::assign::{Assignment, WriterItems};
+use crate::assign::WriterItems;
 use crate::capture::{Copies, Flow, Gate, Means, Picture};
 use crate::checksum::sha256_hex;
 use crate::clock::{Clock, rfc3339};
@@ -58,7 +58,7 @@ impl WriterPlan {
     pub(crate) fn new(layout: Layout, hash: u64, rank: usize, world: usize) -> Result<Self, Error> {
         layout.check_world(world)?;
         let layout = Arc::new(layout);
-        let items = Assignment::new(layout.clone()).writer(rank)?;
+        let items = Arc::new(WriterItems::new(&layout, rank)?);
         let image = match items.items.is_empty() {
             true => None,
             false => Some(Image::new(&entries(&layout, &items))?),

@@ -12,7 +12,7 @@ use crate::names::{AttemptKeys, deleted_key, step_folder};
 use crate::part::{FileEntry, ReadPart, read_head};
 use crate::sample::Sample;
 use crate::source::{Source, SourceFile};
-use crate::workers::gather;
+use crate::workers::{asking, gather};
 use cairn_store::{AlignedBuffer, Store};
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ pub struct VerifyReport {
 pub(crate) fn check_structure(checkpoint: &Checkpoint) -> Result<(), Error> {
     let sizes = sizes(checkpoint)?;
     let (writers, is_far) = (checkpoint.manifest().writers(), checkpoint.store().is_far());
-    gather(writers, is_far, |writer| {
+    gather(writers, asking(is_far), |writer| {
         check_writer(checkpoint, writer, &sizes)
     })?;
     checkpoint.assets().map(|_| ())

@@ -6,23 +6,40 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Threads that keep a service busy, which answers each of them after a while.
-pub(crate) const FAR_THREADS: usize = 16;
+const FAR_THREADS: usize = 16;
+
+/// More threads get nothing more out of one machine's memory.
+const MAX_MEMORY_THREADS: usize = 16;
+
+/// How many threads ask a store: several if each waits for its answers.
+pub(crate) fn asking(is_far: bool) -> usize {
+    if is_far { FAR_THREADS } else { 1 }
+}
+
+/// How many threads work on what is in memory. In a simulation it does not depend on the machine.
+pub(crate) fn computing() -> usize {
+    if cfg!(feature = "shuttle") {
+        return 1;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores.min(MAX_MEMORY_THREADS)
+}
 
 /// Does `work` for every number below `count` and returns what came of it, in order. It ends at a failure.
 ///
-/// What takes a while is done by several threads `at_once`.
+/// What takes a while is done by several `threads` at the same time.
 pub(crate) fn gather<T: Send + Sync>(
     count: usize,
-    at_once: bool,
+    threads: usize,
     work: impl Fn(usize) -> Result<T, Error> + Sync,
 ) -> Result<Vec<T>, Error> {
-    if !at_once || count < 2 {
+    if threads.min(count) < 2 {
         return (0..count).map(work).collect();
     }
     let workers = Workers::new(count);
     let done: Vec<OnceLock<T>> = (0..count).map(|_| OnceLock::new()).collect();
     thread::scope(|scope| {
-        for _ in 0..FAR_THREADS.min(count) {
+        for _ in 0..threads.min(count) {
             scope.spawn(|| {
                 workers.each(|index| {
                     let result = work(index)?;
@@ -98,8 +115,8 @@ mod tests {
 
     #[test]
     fn what_is_done_at_once_comes_back_in_order() {
-        for (count, at_once) in [(0, true), (1, true), (100, true), (100, false)] {
-            let done = gather(count, at_once, |number| {
+        for (count, threads) in [(0, 8), (1, 8), (100, 8), (100, 1)] {
+            let done = gather(count, threads, |number| {
                 sleep(Duration::from_micros(100 - number as u64));
                 Ok(number * 2)
             });
@@ -111,7 +128,7 @@ mod tests {
     #[test]
     fn work_that_takes_a_while_is_done_at_the_same_time() {
         let together = std::sync::Barrier::new(FAR_THREADS);
-        gather(FAR_THREADS, true, |_| {
+        gather(FAR_THREADS, FAR_THREADS, |_| {
             together.wait();
             Ok(())
         })
@@ -120,9 +137,9 @@ mod tests {
 
     #[test]
     fn a_failure_ends_it_and_is_told() {
-        for at_once in [true, false] {
+        for threads in [8, 1] {
             let begun = AtomicUsize::new(0);
-            let done = gather(10_000, at_once, |number| {
+            let done = gather(10_000, threads, |number| {
                 begun.fetch_add(1, Ordering::Relaxed);
                 match number {
                     7 => Err(Error::damaged("it", "is spoilt")),

@@ -106,14 +106,23 @@ impl Local {
 
     /// The boxes the rank keeps, and where they lie in its buffer.
     pub(crate) fn boxes(&self) -> Vec<LocalBox> {
-        let kept = self.flat.clone().unwrap_or(0..self.len());
         let buffer = Strided::contiguous(&self.shape);
+        let place =
+            |run: &Region, start| placed(&buffer, run, start).expect("a box of the local tensor");
+        let Some(kept) = &self.flat else {
+            let parts = self.parts().filter(|part| !part.region.is_empty());
+            let boxes = parts.map(|Part { region, local }| LocalBox {
+                local: place(&local, 0),
+                region,
+            });
+            return boxes.collect();
+        };
         let runs = flat::boxes(&self.shape, kept.clone());
         let mut boxes = Vec::new();
         for part in self.parts() {
             for run in runs.iter().filter_map(|run| run.intersect(&part.local)) {
                 boxes.push(LocalBox {
-                    local: placed(&buffer, &run, kept.start).expect("a box of the local tensor"),
+                    local: place(&run, kept.start),
                     region: run.translated(&part.local.offset, &part.region.offset),
                 });
             }

@@ -57,6 +57,13 @@ impl Piece {
     pub fn boxes(&self) -> Vec<LocalBox> {
         let range = self.range();
         let buffer = Strided::contiguous(&self.region.extent);
+        if self.flat.is_none() && !range.is_empty() {
+            let region = self.region.clone();
+            return vec![LocalBox {
+                region,
+                local: buffer,
+            }];
+        }
         let origin = vec![0; self.region.ndim()];
         let place = |part: Region| {
             let local = placed(&buffer, &part, range.start)?;

@@ -188,21 +188,26 @@ impl TensorSpec {
     ///
     /// On a mesh the time depends on the number of answers, not of ranks.
     pub fn cells_overlapping(&self, region: &Region) -> Vec<Cell> {
-        let ranks = match &self.distribution {
-            Distribution::Mesh(sharding) => sharding
-                .cell_positions(&self.shape, region)
-                .into_iter()
-                .map(|position| sharding.mesh().rank(position))
-                .collect(),
-            Distribution::Listed(listed) => listed.leaders().collect::<Vec<_>>(),
-        };
         let cell = |rank| {
             let boxes = self.local_boxes(rank);
             let boxes = boxes.iter().filter_map(|part| part.clip(region)).collect();
             Cell { rank, boxes }
         };
-        let cells = ranks.into_iter().map(cell);
+        let cells = self.ranks_overlapping(region).into_iter().map(cell);
         cells.filter(|cell| !cell.boxes.is_empty()).collect()
+    }
+
+    /// The ranks that stand for the distinct shards that meet a region, and with listed pieces for others too: the
+    /// ranks of [`TensorSpec::cells_overlapping`] are among them.
+    pub fn ranks_overlapping(&self, region: &Region) -> Vec<usize> {
+        match &self.distribution {
+            Distribution::Mesh(sharding) => sharding
+                .cell_positions(&self.shape, region)
+                .into_iter()
+                .map(|position| sharding.mesh().rank(position))
+                .collect(),
+            Distribution::Listed(listed) => listed.leaders().collect(),
+        }
     }
 
     fn local(&self, rank: usize) -> Option<Local> {

@@ -135,6 +135,9 @@ impl Stream {
     }
 
     fn writers_between(&self, begin: u64, end: u64) -> Vec<usize> {
+        if self.replica.count == 1 {
+            return self.ranks.clone();
+        }
         // Cuts ascend: the replicas whose share meets begin..end stand next to each other.
         let first = partition(self.replica.count, |i| self.cut(i + 1) <= begin);
         (first..self.replica.count)

@@ -46,12 +46,10 @@ impl Chunk {
 
 /// Cuts everything the transfers need of a file of `file_len` bytes into reads of whole blocks, in file order. Stretches that lie at most
 /// `gap_bytes` apart are read as one.
-pub(super) fn chunks(transfers: &[Transfer], file_len: u64, gap_bytes: u64) -> Vec<Chunk> {
+pub(super) fn cut(transfers: &[Transfer], file_len: u64, gap_bytes: u64) -> Vec<Chunk> {
     let spans = joined(blocks(transfers, file_len), gap_bytes);
     let cut = spans.iter().flat_map(|span| Chunk::cut(span, CHUNK_BYTES));
-    let mut chunks = cut.collect::<Vec<_>>();
-    attach(transfers, &mut chunks);
-    chunks
+    cut.collect()
 }
 
 /// The blocks that the transfers touch, as stretches in file order.
@@ -148,6 +146,12 @@ mod tests {
 
     use super::*;
     use cairn_tensor::{DType, Strided};
+
+    fn chunks(transfers: &[Transfer], file_len: u64, gap_bytes: u64) -> Vec<Chunk> {
+        let mut chunks = cut(transfers, file_len, gap_bytes);
+        attach(transfers, &mut chunks);
+        chunks
+    }
 
     fn columns(rows: usize, width: usize, from: usize, count: usize) -> Transfer {
         let source = Strided::contiguous(&[rows, width])

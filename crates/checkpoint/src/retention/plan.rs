@@ -13,7 +13,7 @@ use crate::names::{AttemptKeys, deleted_key, hidden_key, is_timeline, step_folde
 use crate::run::{all_steps, committed_steps};
 use crate::standing::{committed_attempt, deleted_attempt};
 use crate::upload::{is_marked, is_tier};
-use crate::verify::{check_structure, verify};
+use crate::verify::verify;
 use cairn_store::{ObjectMeta, Store, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -154,7 +154,7 @@ fn good_steps(
     for step in committed.iter().rev() {
         let is_newest = good.is_empty();
         let opened = Checkpoint::open(store.clone(), *step).and_then(|checkpoint| {
-            check_structure(&checkpoint)?;
+            checkpoint.check()?;
             if is_newest && read_share > 0.0 {
                 let report = verify(&checkpoint, read_share, &|_| ())?;
                 report.damage.into_iter().next().map_or(Ok(()), Err)?;

@@ -188,6 +188,8 @@ fn check_replicas(spec: &TensorSpec, rank: usize) -> Result<(), TestCaseError> {
 
 fn check_cells(spec: &TensorSpec, region: &Region) -> Result<(), TestCaseError> {
     let cells = spec.cells_overlapping(region);
+    let ranks = spec.ranks_overlapping(region);
+    prop_assert!(cells.iter().all(|cell| ranks.contains(&cell.rank)));
     let mut expected: BTreeMap<usize, Vec<LocalBox>> = BTreeMap::new();
     for rank in representatives(spec) {
         let clipped: Vec<_> = spec

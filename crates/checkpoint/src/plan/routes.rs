@@ -1,0 +1,93 @@
+//! Which stored pieces fill which targets.
+
+use super::{MANY_TARGETS, Transfer, threads};
+use crate::Error;
+use crate::overlap::overlaps;
+use crate::source::{Source, StoredPiece};
+use crate::target::Wanted;
+use crate::workers::gather;
+use cairn_sharding::LocalBox;
+use cairn_tensor::Runs;
+use std::collections::BTreeMap;
+
+/// The copies that fill targets, by file. Source offsets count from the start of the data.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    pub(crate) by_file: BTreeMap<usize, Vec<Transfer>>,
+    /// The bytes of all copies.
+    pub(crate) target_bytes: u64,
+}
+
+impl Routes {
+    /// Finds what fills each of `wanted`, which come with the numbers of their targets.
+    pub(crate) fn new<'a>(
+        source: &dyn Source,
+        wanted: impl Iterator<Item = (usize, &'a Wanted)>,
+    ) -> Result<Self, Error> {
+        let wanted: Vec<(usize, &Wanted)> = wanted.collect();
+        let many = wanted.len() >= MANY_TARGETS;
+        let found = gather(wanted.len(), threads(many), |index| {
+            let (target, wanted) = wanted[index];
+            transfers(source, target, wanted)
+        })?;
+        let mut routes = Self::default();
+        for (file, transfer) in found.into_iter().flatten() {
+            routes.target_bytes += transfer.runs.len_bytes() as u64;
+            routes.by_file.entry(file).or_default().push(transfer);
+        }
+        Ok(routes)
+    }
+}
+
+/// The copies that fill one target, with the file each comes from. Source offsets count from the start of the data.
+fn transfers(
+    source: &dyn Source,
+    target: usize,
+    wanted: &Wanted,
+) -> Result<Vec<(usize, Transfer)>, Error> {
+    let mut found = Vec::new();
+    for held in wanted.boxes() {
+        let mut open = vec![held.clone()];
+        for stored in source.pieces(&wanted.name, &held.region)? {
+            open = take(&stored, target, wanted, open, &mut found)?;
+        }
+        if let Some(hole) = open.first() {
+            return Err(Error::damaged(
+                &wanted.name,
+                format!("no file holds its elements `{}`", hole.region),
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// Fills what it can of the `open` boxes from a stored piece, and returns what is still open.
+fn take(
+    stored: &StoredPiece,
+    target: usize,
+    wanted: &Wanted,
+    open: Vec<LocalBox>,
+    found: &mut Vec<(usize, Transfer)>,
+) -> Result<Vec<LocalBox>, Error> {
+    let boxes = stored.boxes();
+    for overlap in overlaps(&boxes, &open) {
+        let runs = Runs::between(wanted.spec.dtype(), &overlap.source, &overlap.target);
+        let runs = runs.map_err(|source| Error::Copy {
+            name: wanted.name.clone(),
+            source,
+        })?;
+        let transfer = Transfer::new(target, runs).moved(stored.offset);
+        found.push((stored.file, transfer));
+    }
+    let mut left = open;
+    for covered in &boxes {
+        left = left
+            .iter()
+            .flat_map(|held| {
+                let rest = held.region.subtract(&covered.region).into_iter();
+                rest.filter_map(|rest| held.clip(&rest)).collect::<Vec<_>>()
+            })
+            .collect();
+    }
+    Ok(left)
+}
