@@ -280,8 +280,8 @@ pub enum Error {
         /// What it needs.
         feature: String,
     },
-    /// Files that a save refers to are gone.
-    #[error("step {step} refers to files that are gone: {}", list(&quoted(&missing.iter().map(String::as_str).collect::<Vec<_>>())))]
+    /// Files that a save refers to are gone, or belong to no step that can be read.
+    #[error("step {step} refers to files that are gone, or whose step is damaged: {}", list(&quoted(&missing.iter().map(String::as_str).collect::<Vec<_>>())))]
     BasesGone {
         /// The step.
         step: u64,

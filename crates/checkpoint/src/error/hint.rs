@@ -2,8 +2,8 @@
 
 use super::{Error, list};
 
-/// For a step that refers to files that are gone.
-const GONE: &str = "nothing was committed; save again, in full. Delete steps with `cairn prune`, which keeps what other steps refer to";
+/// For a step that refers to files that are gone, or whose step is damaged.
+const GONE: &str = "nothing was committed; save again, in full. `cairn verify` says whether the step of these files is damaged, and `cairn repair` mends it; delete steps with `cairn prune`, which keeps what others refer to";
 
 impl Error {
     /// What the reader can do next.

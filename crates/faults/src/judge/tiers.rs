@@ -29,20 +29,23 @@ impl Judge {
         self.parts_are_uploaded();
     }
 
-    /// Whether there is a reason for a step to stay on the fast tier: it rotted there, files that it refers to were replaced or pruned before it
-    /// came, or another launch has it.
+    /// Whether there is a reason for a step to stay on the fast tier: it rotted there, files that it refers to rotted or were replaced or
+    /// pruned before it came, or another launch has it.
     fn is_excused(&self, error: &Error) -> bool {
         let scenario = &self.world().case.scenario;
         let Error::NotUploaded { step, source } = error else {
             return false;
         };
         let state = self.world().lock();
-        if !state.ledger.rotted.is_empty() || state.ledger.is_removed(*step) {
+        if state.ledger.is_rotted_anywhere(*step) || state.ledger.is_removed(*step) {
             return true;
         }
         match source.as_ref() {
+            // The step of its bases may have rotted, too.
             Error::BasesGone { .. } => {
-                scenario.replace || scenario.compactions > 0 || !state.ledger.removed.is_empty()
+                let ledger = &state.ledger;
+                let is_changed = !ledger.rotted.is_empty() || !ledger.removed.is_empty();
+                is_changed || scenario.replace || scenario.compactions > 0
             }
             Error::StepTaken { .. } => scenario.overlapping,
             // A launch that was taken for dead may find its files gone: a node has one launch at a time.
