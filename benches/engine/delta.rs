@@ -21,7 +21,8 @@ pub(crate) fn measure(job: &Job) {
         specs,
         generation: 0,
     };
-    let [mut plain, mut delta] = [false, true].map(|delta| Run::new(job, delta));
+    let mut plain = Run::new(job, "full", false);
+    let mut delta = Run::new(job, "deltas", true);
     let mut written = 0;
     let [full, all, few] = compared(|kind| {
         memory.change(bytes);
@@ -29,10 +30,13 @@ pub(crate) fn measure(job: &Job) {
             0 => plain.save_alone(&memory),
             1 => delta.save_alone(&memory),
             _ => {
-                delta.save_alone(&memory);
+                // A run that begins in full, as every run does.
+                let mut run = Run::new(job, "few", true);
+                run.save(&memory);
                 memory.change(bytes / FEW);
-                let (seconds, len) = delta.save(&memory);
+                let (seconds, len) = run.save(&memory);
                 written = len;
+                run.remove();
                 seconds
             }
         }
@@ -61,8 +65,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(job: &Job, delta: bool) -> Self {
-        let folder = job.directory.join(if delta { "deltas" } else { "full" });
+    fn new(job: &Job, name: &str, delta: bool) -> Self {
+        let folder = job.directory.join(name);
         files::remove(&folder);
         let options = Options {
             delta,

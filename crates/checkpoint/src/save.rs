@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::names::delta_file;
 use crate::pace::Pace;
 use crate::packed::packed_name;
-use crate::part::{AssetEntry, FileEntry, Part};
+use crate::part::{AssetEntry, Blocks, FileEntry, Part};
 use crate::pool::Pool;
 use crate::saving::{Progress, SaveReport};
 use crate::stale::History;
@@ -259,9 +259,12 @@ impl Job {
     fn base(&self, file: &FileEntry, written: &Written) -> Option<Base> {
         let blocks = written.blocks.as_ref()?;
         let place = (self.attempt.step, self.attempt.name.as_str());
-        let map = blocks.delta.as_ref().map(|(_, map)| map);
+        let known = Blocks {
+            crcs: written.crcs.clone(),
+            map: blocks.delta.as_ref().map(|(_, map)| map.clone()),
+        };
         let hash = self.plan.writer.hash;
-        Some(Base::new(place, hash, file, map, blocks.hashes.clone()))
+        Some(Base::new(place, hash, file, known, blocks.hashes.clone()))
     }
 
     /// What the part says of the data file, whose hashes are put beside it.

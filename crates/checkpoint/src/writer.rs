@@ -66,7 +66,7 @@ pub(crate) struct Written {
 #[derive(Debug, Default)]
 struct Marks {
     crcs: Vec<u32>,
-    hashes: Vec<BlockHash>,
+    hashes: Vec<Option<BlockHash>>,
     places: Vec<BlockPlace>,
 }
 
@@ -281,15 +281,19 @@ impl Output {
         }
         let len = chunk.len as u64;
         let checksum = self.span(Lane::Checksum, len);
-        let hashes = self.deltas.as_ref().map(|_| chunk.marks(hash_block));
         let mut marks = Marks {
             crcs: chunk.marks(crc32c),
-            hashes: hashes.unwrap_or_default(),
-            places: Vec::new(),
+            ..Marks::default()
+        };
+        let first = chunk.index * (CHUNK_BYTES / BLOCK_BYTES);
+        let hashes = || chunk.marks(|block| Some(hash_block(block)));
+        marks.hashes = match (&self.deltas, &object.changes) {
+            (None, _) => Vec::new(),
+            (Some(_), None) => hashes(),
+            (Some(_), Some(changes)) => changes.hashes(first, &marks.crcs, hashes),
         };
         drop(checksum);
         if let Some(changes) = &object.changes {
-            let first = chunk.index * (CHUNK_BYTES / BLOCK_BYTES);
             marks.places = changes.place(first, &marks.hashes);
             chunk.pad();
         }

@@ -1,11 +1,11 @@
 //! What the next save of a file may refer to: the blocks of a step that is committed.
 
-use super::map::{BlockMap, BlockPlace, block_count};
+use super::map::{BlockPlace, block_count};
 use super::{BlockHash, MAX_BASES, hashes, pin};
 use crate::Error;
 use crate::error::chain;
 use crate::names::AttemptKeys;
-use crate::part::{FileEntry, read_whole};
+use crate::part::{Blocks, FileEntry, read_whole};
 use crate::run::committed_steps;
 use crate::standing::committed_attempt;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use cairn_store::Store;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// The blocks of a writer's file in a committed step: where each lies, and its hash.
+/// The blocks of a writer's file in a committed step: where each lies, its CRC, and its hash if it was worth one.
 #[derive(Debug)]
 pub(crate) struct Base {
     step: u64,
@@ -22,7 +22,10 @@ pub(crate) struct Base {
     /// The keys of the files that blocks lie in; `None` for those whose blocks are to be written again.
     files: Vec<Option<String>>,
     places: Vec<BlockPlace>,
-    hashes: Vec<BlockHash>,
+    crcs: Vec<u32>,
+    hashes: Vec<Option<BlockHash>>,
+    /// Whether its own file has only what was new.
+    is_delta: bool,
 }
 
 impl Base {
@@ -31,12 +34,12 @@ impl Base {
         (step, attempt): (u64, &str),
         layout_hash: u64,
         file: &FileEntry,
-        map: Option<&BlockMap>,
-        hashes: Vec<BlockHash>,
+        Blocks { crcs, map }: Blocks,
+        hashes: Vec<Option<BlockHash>>,
     ) -> Self {
         let keys = AttemptKeys::new(step, attempt);
         let own = |block| BlockPlace { file: 0, block };
-        let places: Vec<BlockPlace> = match map {
+        let places: Vec<BlockPlace> = match &map {
             Some(map) => map.places().collect(),
             None => (0..block_count(file.len_bytes)).map(own).collect(),
         };
@@ -49,7 +52,9 @@ impl Base {
             layout_hash,
             files,
             places,
+            crcs,
             hashes,
+            is_delta: map.is_some(),
         }
     }
 
@@ -70,8 +75,8 @@ impl Base {
         if hashes.len() as u64 != block_count(file.len_bytes) {
             return Ok(None);
         }
-        let (hash, map) = (read.part.layout_hash, blocks.map.as_ref());
-        let base = Self::new((step, &attempt), hash, &file, map, hashes);
+        let hash = read.part.layout_hash;
+        let base = Self::new((step, &attempt), hash, &file, blocks, hashes);
         Ok(Some(base))
     }
 
@@ -85,10 +90,16 @@ impl Base {
         self.files.get(file)?.as_deref()
     }
 
+    /// Whether blocks with these CRCs, the first of which is number `first`, all changed, and had all changed in this step, too.
+    pub(crate) fn keeps_changing(&self, first: usize, crcs: &[u32]) -> bool {
+        let had = self.crcs.iter().zip(&self.places).skip(first).zip(crcs);
+        self.is_delta && { had }.all(|((had, place), has)| had != has && place.file == 0)
+    }
+
     /// Where the block number `index` of the image lies, if it had this hash.
-    pub(crate) fn find(&self, index: usize, hash: &BlockHash) -> Option<BlockPlace> {
+    pub(crate) fn find(&self, index: usize, hash: BlockHash) -> Option<BlockPlace> {
         let place = *self.places.get(index)?;
-        let same = self.hashes.get(index) == Some(hash);
+        let same = *self.hashes.get(index)? == Some(hash);
         (same && self.files[place.file].is_some()).then_some(place)
     }
 }

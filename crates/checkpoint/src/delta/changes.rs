@@ -35,12 +35,30 @@ impl Changes {
         }
     }
 
+    /// The hashes of the blocks of a chunk, the first of which is number `first` of the image.
+    ///
+    /// A chunk of which every block changed twice running has none: it will mostly change again, and hashes are good only for what
+    /// stays. If it does stay, it is written once more.
+    pub(crate) fn hashes(
+        &self,
+        first: usize,
+        crcs: &[u32],
+        hashes: impl FnOnce() -> Vec<Option<BlockHash>>,
+    ) -> Vec<Option<BlockHash>> {
+        match self.base.keeps_changing(first, crcs) {
+            true => vec![None; crcs.len()],
+            false => hashes(),
+        }
+    }
+
     /// Finds a place for blocks with these hashes, the first of which is number `first` of the image.
     ///
     /// File 0 is that of the delta; the files of the base count from 1. What is new of one call lies side by side.
-    pub(crate) fn place(&self, first: usize, hashes: &[BlockHash]) -> Vec<BlockPlace> {
-        let find = |(index, hash)| self.base.find(first + index, hash);
-        let found: Vec<Option<BlockPlace>> = hashes.iter().enumerate().map(find).collect();
+    pub(crate) fn place(&self, first: usize, hashes: &[Option<BlockHash>]) -> Vec<BlockPlace> {
+        let numbered = (first..).zip(hashes);
+        let found: Vec<Option<BlockPlace>> = numbered
+            .map(|(index, hash)| self.base.find(index, (*hash)?))
+            .collect();
         let new = found.iter().filter(|place| place.is_none()).count() as u64;
         let mut next = self.blocks.fetch_add(new, Ordering::Relaxed);
         let place = |found: Option<BlockPlace>| match found {

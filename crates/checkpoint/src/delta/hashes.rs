@@ -17,6 +17,9 @@ pub(crate) type BlockHash = [u8; 16];
 
 const DIGITS: usize = 2 * size_of::<BlockHash>();
 
+/// What the table has for a block that was not hashed. No block has this hash.
+const UNKNOWN: BlockHash = [0; size_of::<BlockHash>()];
+
 /// The hash of a block.
 pub(crate) fn hash_block(block: &[u8]) -> BlockHash {
     let hash = blake3::hash(block);
@@ -33,9 +36,10 @@ pub(crate) fn put(
     keys: &AttemptKeys,
     writer: usize,
     crcs_sha256: &str,
-    hashes: &[BlockHash],
+    hashes: &[Option<BlockHash>],
 ) -> Result<(), Error> {
-    let table = to_hex(&hashes.concat());
+    let known = hashes.iter().map(|hash| hash.unwrap_or(UNKNOWN));
+    let table = to_hex(&known.collect::<Vec<_>>().concat());
     let mut members = Map::new();
     members.insert("cairn".into(), json!(1));
     members.insert("kind".into(), json!("hashes"));
@@ -56,7 +60,7 @@ pub(crate) fn read(
     keys: &AttemptKeys,
     writer: usize,
     crcs_sha256: &str,
-) -> Result<Vec<BlockHash>, Error> {
+) -> Result<Vec<Option<BlockHash>>, Error> {
     let key = keys.block_hashes(writer);
     let bytes = store.get(&key).doing(|| format!("read `{key}`"))?;
     let damaged = |reason: &str| Error::damaged(&key, reason);
@@ -74,7 +78,7 @@ pub(crate) fn read(
     from_hex(table).ok_or_else(|| damaged("its table is garbled"))
 }
 
-fn from_hex(table: &[u8]) -> Option<Vec<BlockHash>> {
+fn from_hex(table: &[u8]) -> Option<Vec<Option<BlockHash>>> {
     if !table.len().is_multiple_of(DIGITS) {
         return None;
     }
@@ -88,7 +92,7 @@ fn from_hex(table: &[u8]) -> Option<Vec<BlockHash>> {
         for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
             *byte = digit(pair[0])? << 4 | digit(pair[1])?;
         }
-        Some(hash)
+        Some((hash != UNKNOWN).then_some(hash))
     };
     table.chunks(DIGITS).map(hash).collect()
 }
@@ -103,7 +107,7 @@ mod tests {
     #[test]
     fn hashes_read_back_and_every_flipped_byte_is_found() {
         let (store, keys) = (Memory::new(), AttemptKeys::new(3, "abc"));
-        let hashes = [hash_block(b"one"), hash_block(b"two"), hash_block(b"")];
+        let hashes = [Some(hash_block(b"one")), None, Some(hash_block(b""))];
         put(&store, &keys, 7, "crcs", &hashes).unwrap();
         assert_eq!(read(&store, &keys, 7, "crcs").unwrap(), hashes);
         assert!(read(&store, &keys, 7, "others").unwrap_err().is_damage());

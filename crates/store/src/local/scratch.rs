@@ -130,7 +130,7 @@ impl Scratch {
 fn reserve(temp: &TempFile, len: u64) -> io::Result<Option<File>> {
     // Whole blocks, so that the last can be written directly, too.
     let blocks = len.checked_next_multiple_of(BLOCK);
-    system::reserve(&temp.file, blocks.ok_or(io::ErrorKind::StorageFull)?)?;
+    system::reserve(&temp.file, 0..blocks.ok_or(io::ErrorKind::StorageFull)?)?;
     system::open_direct(&temp.path, OpenOptions::new().read(true).write(true))
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -29,15 +30,16 @@ pub(crate) fn total_bytes(path: &Path) -> io::Result<u64> {
     Ok(found.f_blocks.saturating_mul(found.f_frsize))
 }
 
-/// Gives an empty file its final length, and its space where the file system can reserve it.
-pub(super) fn reserve(file: &File, len: u64) -> io::Result<()> {
+/// Makes a file that ends at or after `range.start` as long as the range reaches, with its space where the file system can reserve it.
+pub(super) fn reserve(file: &File, range: Range<u64>) -> io::Result<()> {
+    let (start, len) = (range.start, range.end.saturating_sub(range.start));
     if len == 0 {
         return Ok(());
     }
-    let reserved =
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len));
+    let flags = FallocateFlags::empty();
+    let reserved = rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, start, len));
     match reserved {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(len),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(range.end),
         other => Ok(other?),
     }
 }

@@ -15,6 +15,12 @@ use crate::{Error, ObjectWriter, PutMode};
 /// How much of an unaligned buffer is copied at a time, in bytes.
 const BOUNCE_BYTES: usize = 1 << 20;
 
+/// The most space that a file of unknown length takes ahead of its bytes. Writes that make a file longer wait for one another.
+const AHEAD_BYTES: u64 = 64 << 20;
+
+/// It takes none where there is less than this: others may need it.
+const PLENTY_BYTES: u64 = 1 << 30;
+
 /// Writes one object into its staged file.
 ///
 /// Whole blocks go to the direct descriptor. The odd bytes at the end wait for `finish`, and then go
@@ -25,6 +31,10 @@ pub(super) struct LocalWriter {
     direct: Option<File>,
     /// Whether the file system refused a direct write, which some do only then.
     refused: AtomicBool,
+    /// The most bytes there can be.
+    most: u64,
+    /// How far space is reserved; everywhere if there is no more to be had.
+    reserved: Mutex<u64>,
     progress: Mutex<Progress>,
 }
 
@@ -38,18 +48,21 @@ struct Progress {
 impl LocalWriter {
     /// Reserves `len` bytes for the staged object.
     pub(super) fn new(staged: Staged, key: &str, len: u64, direct: bool) -> Result<Self, Error> {
-        system::reserve(staged.file(), len).map_err(|error| staged.explain("reserve", error))?;
-        Self::growing(staged, key, len, direct)
+        let reserved = system::reserve(staged.file(), 0..len);
+        reserved.map_err(|error| staged.explain("reserve", error))?;
+        let mut writer = Self::growing(staged, key, len, direct)?;
+        writer.reserved = Mutex::new(len);
+        Ok(writer)
     }
 
-    /// Takes space as bytes come, for a staged object of at most `len` bytes.
+    /// Takes space as bytes come, for a staged object of at most `most` bytes.
     pub(super) fn growing(
         staged: Staged,
         key: &str,
-        len: u64,
+        most: u64,
         direct: bool,
     ) -> Result<Self, Error> {
-        let direct = if direct && len >= ALIGNMENT as u64 {
+        let direct = if direct && most >= ALIGNMENT as u64 {
             system::open_direct(staged.path(), OpenOptions::new().write(true))
                 .map_err(|error| staged.explain("open", error))?
         } else {
@@ -59,8 +72,10 @@ impl LocalWriter {
             staged,
             direct,
             refused: AtomicBool::new(false),
+            most,
+            reserved: Mutex::new(0),
             progress: Mutex::new(Progress {
-                coverage: Coverage::new(key, len),
+                coverage: Coverage::new(key, most),
                 tail: None,
             }),
         })
@@ -68,6 +83,20 @@ impl LocalWriter {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves space up to `end` and, to have it in large pieces, as much again. Without it, the file grows with its bytes.
+    fn make_room(&self, end: u64) {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        if end <= *reserved {
+            return;
+        }
+        let ahead = end.saturating_add(end.min(AHEAD_BYTES)).min(self.most);
+        let available = system::available_bytes(self.staged.path());
+        let has_plenty = matches!(available, Ok(Some(bytes)) if bytes >= PLENTY_BYTES);
+        let is_reserved =
+            has_plenty && system::reserve(self.staged.file(), *reserved..ahead).is_ok();
+        *reserved = if is_reserved { ahead } else { u64::MAX };
     }
 
     /// Writes whole blocks.
@@ -116,6 +145,7 @@ impl LocalWriter {
 impl ObjectWriter for LocalWriter {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.progress().coverage.claim(offset, bytes.len() as u64)?;
+        self.make_room(offset + bytes.len() as u64);
         let (blocks, tail) = bytes.split_at(bytes.len() - bytes.len() % ALIGNMENT);
         if let Err(error) = self.write_blocks(offset, blocks) {
             self.progress().coverage.release(offset);
@@ -175,6 +205,21 @@ mod tests {
         writer.staged.file().read_exact_at(&mut found, 0).unwrap();
         assert_eq!((found[0], found[ALIGNMENT + 1]), (0, 0));
         assert!(found[1..=ALIGNMENT].iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn a_file_of_unknown_length_takes_space_ahead_and_gives_it_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let most = 1 << 40;
+        let staged = Staged::begin(folder.path(), "a", most, PutMode::Create).unwrap();
+        let writer = LocalWriter::growing(staged, "a", most, true).unwrap();
+        let bytes = vec![7; 3 * ALIGNMENT];
+        writer.write_at(0, &bytes).unwrap();
+        let len = || writer.staged.file().metadata().unwrap().len();
+        let written = bytes.len() as u64;
+        assert!(len() == 2 * written || *writer.reserved.lock().unwrap() == u64::MAX);
+        Box::new(writer).finish_at(written).unwrap();
+        assert_eq!(std::fs::read(folder.path().join("a")).unwrap(), bytes);
     }
 
     #[test]
