@@ -197,9 +197,8 @@ impl Store for Objects {
         if mode == PutMode::Create {
             return bucket.wait(create::create(bucket, key, &path, payload));
         }
-        let put = bucket.wait(bucket.client.put(&path, payload));
-        put.map(|_| ())
-            .map_err(|fault| bucket.meaning(key, "put", &fault))
+        let put = bucket.wait(create::replace(bucket, &path, payload));
+        put.map_err(|fault| bucket.meaning(key, "put", &fault))
     }
 
     /// Of racing creators of an object of several parts, the last to begin its end may replace another's: names of large objects are to be new.

@@ -50,10 +50,11 @@ pub(super) async fn create(
     let deadline = Instant::now() + bucket.retry_timeout;
     let mut pause = FIRST_PAUSE;
     loop {
-        let Err(fault) = try_once(bucket, path, bytes.clone(), &mark).await else {
+        let tried = put(bucket, path, bytes.clone(), PutMode::Create, &mark).await;
+        let Err(fault) = tried else {
             return Ok(());
         };
-        match after(bucket, path, &mark, &fault).await {
+        match after(bucket, path, &bytes, &mark, &fault).await {
             Outcome::Won => return Ok(()),
             Outcome::Open if Instant::now() < deadline => {}
             Outcome::Lost => {
@@ -68,16 +69,22 @@ pub(super) async fn create(
     }
 }
 
-async fn try_once(
+/// Puts an object, whatever is there. It has a mark as well, so that nobody takes it for what they created.
+pub(super) async fn replace(bucket: &Bucket, path: &Path, bytes: PutPayload) -> Result<(), Fault> {
+    put(bucket, path, bytes, PutMode::Overwrite, &mark()).await
+}
+
+async fn put(
     bucket: &Bucket,
     path: &Path,
     bytes: PutPayload,
+    mode: PutMode,
     mark: &str,
 ) -> Result<(), Fault> {
     let mut attributes = Attributes::new();
     attributes.insert(Attribute::Metadata(MARK.into()), mark.to_owned().into());
     let options = PutOptions {
-        mode: PutMode::Create,
+        mode,
         attributes,
         ..PutOptions::default()
     };
@@ -97,7 +104,13 @@ enum Outcome {
     Failed,
 }
 
-async fn after(bucket: &Bucket, path: &Path, mark: &str, fault: &Fault) -> Outcome {
+async fn after(
+    bucket: &Bucket,
+    path: &Path,
+    bytes: &PutPayload,
+    mark: &str,
+    fault: &Fault,
+) -> Outcome {
     let is_taken = matches!(
         fault,
         Fault::AlreadyExists { .. } | Fault::Precondition { .. }
@@ -115,7 +128,12 @@ async fn after(bucket: &Bucket, path: &Path, mark: &str, fault: &Fault) -> Outco
     match bucket.client.get_opts(path, options).await {
         Ok(found) => {
             let theirs = found.attributes.get(&Attribute::Metadata(MARK.into()));
-            match theirs.is_some_and(|theirs| theirs.as_ref() == mark) {
+            let is_ours = match theirs {
+                Some(theirs) => theirs.as_ref() == mark,
+                // A server that died as it wrote the object may have lost the mark: its bytes tell, too.
+                None => has_bytes(bucket, path, bytes).await,
+            };
+            match is_ours {
                 true => Outcome::Won,
                 false => Outcome::Lost,
             }
@@ -126,6 +144,18 @@ async fn after(bucket: &Bucket, path: &Path, mark: &str, fault: &Fault) -> Outco
         Err(_) if is_taken => Outcome::Lost,
         Err(_) => Outcome::Failed,
     }
+}
+
+/// Whether an object is there and has exactly these bytes.
+async fn has_bytes(bucket: &Bucket, path: &Path, bytes: &PutPayload) -> bool {
+    let Ok(found) = bucket.client.get(path).await else {
+        return false;
+    };
+    if found.meta.size != bytes.content_length() as u64 {
+        return false;
+    }
+    let (found, sent) = (found.bytes().await, bytes.iter().flatten());
+    found.is_ok_and(|found| found.iter().eq(sent))
 }
 
 /// What is left to do where conditions are not kept: to look first.
@@ -166,7 +196,8 @@ pub(super) async fn has_one_winner(bucket: &Bucket, probe: &Path) -> Result<bool
 
 async fn twice(bucket: &Bucket, probe: &Path) -> Result<bool, Fault> {
     for _ in 0..2 {
-        match try_once(bucket, probe, PutPayload::from_static(b"probe"), &mark()).await {
+        let bytes = PutPayload::from_static(b"probe");
+        match put(bucket, probe, bytes, PutMode::Create, &mark()).await {
             Ok(()) => {}
             Err(Fault::AlreadyExists { .. } | Fault::Precondition { .. }) => return Ok(true),
             Err(Fault::NotSupported { .. } | Fault::NotImplemented { .. }) => return Ok(false),

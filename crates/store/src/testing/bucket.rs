@@ -53,6 +53,8 @@ pub struct Mishap {
 pub enum MishapKind {
     /// The request is carried out, and the connection ends before its answer.
     LoseAnswer,
+    /// As [`MishapKind::LoseAnswer`], and the object is there without what was to be kept with it.
+    Tear,
     /// The request is not carried out; the answer has this number and code.
     Refuse(u16, &'static str),
     /// The server dies before it carries out the request: see [`BucketServer::restart`].
@@ -243,6 +245,12 @@ impl Shared {
             }
             Some(MishapKind::LoseAnswer) => {
                 let _lost = lock(&self.service).answer(request);
+                Outcome::Lost
+            }
+            Some(MishapKind::Tear) => {
+                let mut torn = request.clone();
+                torn.headers.remove("x-amz-meta-cairn");
+                let _lost = lock(&self.service).answer(&torn);
                 Outcome::Lost
             }
             Some(MishapKind::Die) => Outcome::Dead,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
 /// A request, read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Request {
     pub(super) method: String,
     /// Path and query, as they were sent.

@@ -38,6 +38,27 @@ fn a_winner_whose_answer_is_lost_knows_that_it_won() {
 }
 
 #[test]
+fn an_object_that_a_dying_server_left_without_its_mark_is_its_makers() {
+    let server = BucketServer::start();
+    let store = folder_of(&server, "run");
+    store.put("before", b"", PutMode::Create).unwrap();
+    let tear = || Mishap {
+        request: vec!["PUT", "part"],
+        kind: MishapKind::Tear,
+    };
+    server.add(tear());
+    store.put("part", b"mine", PutMode::Create).unwrap();
+    server.add(tear());
+    let other = store.put("part", b"else", PutMode::Create);
+    assert!(matches!(other, Err(Error::AlreadyExists { .. })));
+    assert_eq!(store.get("part").unwrap(), b"mine");
+    // What was put in place of another is nobody's to create, whatever its bytes are.
+    store.put("part", b"mine", PutMode::Replace).unwrap();
+    let late = store.put("part", b"mine", PutMode::Create);
+    assert!(matches!(late, Err(Error::AlreadyExists { .. })));
+}
+
+#[test]
 fn a_conflict_of_conditions_is_tried_again() {
     let server = BucketServer::start();
     let store = folder_of(&server, "run");
