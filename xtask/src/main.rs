@@ -62,6 +62,10 @@ fn run(arguments: &[&str]) -> Result {
             print!("{USAGE}");
             Ok(())
         }
+        [command, "--help" | "-h"] if *command != "bench" => {
+            print!("{USAGE}");
+            Ok(())
+        }
         ["check"] => check::run(&workspace),
         ["check", "--install"] => {
             check::install(&workspace)?;
