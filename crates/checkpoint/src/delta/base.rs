@@ -92,8 +92,8 @@ impl Base {
 
     /// Whether blocks with these CRCs, the first of which is number `first`, all changed, and had all changed in this step, too.
     pub(crate) fn keeps_changing(&self, first: usize, crcs: &[u32]) -> bool {
-        let had = self.crcs.iter().zip(&self.places).skip(first).zip(crcs);
-        self.is_delta && { had }.all(|((had, place), has)| had != has && place.file == 0)
+        let mut blocks = self.crcs.iter().zip(&self.places).skip(first).zip(crcs);
+        self.is_delta && blocks.all(|((had, place), has)| had != has && place.file == 0)
     }
 
     /// Where the block number `index` of the image lies, if it had this hash.

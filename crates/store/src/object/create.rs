@@ -2,7 +2,7 @@
 //!
 //! The condition is the service's (`If-None-Match: *`, `ifGenerationMatch=0`). Two things are left to do here. An answer may be lost on its
 //! way, so that whoever won is told of a failure, or, on a second try, that the object exists: every creation leaves a mark with the object, which
-//! tells its maker. And a service may not know the condition, and say nothing: one that is not known is tried out.
+//! tells its maker; where a server died before it wrote the mark, the bytes do. And a service may not know the condition, and say nothing: one that is not known is tried out.
 
 use super::bucket::Bucket;
 use super::fault;
