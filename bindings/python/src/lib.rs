@@ -1,7 +1,7 @@
 //! The native module behind `import cairn`: Python objects in, the Rust core at work without the interpreter's lock.
 //!
 //! Memory crosses the border as one-dimensional `uint8` numpy arrays, borrowed for the time of a call; shapes and placement travel
-//! beside it as a [`Spec`](spec::Spec). Plain values cross as JSON text. Everything that knows a framework is plain Python on top.
+//! beside it as a `Spec`. Plain values cross as JSON text. Everything that knows a framework is plain Python on top.
 
 mod arguments;
 mod averaging;

@@ -254,6 +254,12 @@ impl Run {
         py.detach(|| self.inner().steps()).or_raise()
     }
 
+    /// The newest committed step that is not one of those that were tried.
+    fn newest_step(&self, py: Python, tried: Vec<u64>) -> PyResult<Option<u64>> {
+        let tried = tried.into_iter().collect();
+        py.detach(|| self.inner().newest_step(&tried)).or_raise()
+    }
+
     /// Opens a committed step.
     fn open(&self, py: Python, step: u64) -> PyResult<Source> {
         let opened = py.detach(|| self.inner().open(step));

@@ -37,7 +37,7 @@ pub struct LoadOptions {
     /// Whether every byte read is checked against its stored checksum.
     pub verify: bool,
     /// Threads that read at once; each takes one read buffer. From a service far away at least 16 do, and from memory as many as there are
-    /// cores, up to 8.
+    /// cores, up to 16.
     pub threads: usize,
     /// The processes of this machine that load at the same time; each stored byte is then read by one of them.
     pub peers: Option<Peers>,

@@ -38,6 +38,18 @@ pub(crate) fn committed_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
         .collect())
 }
 
+/// The newest committed step that is not one of `except`: one listing, and one question if no newer step is half written.
+pub(crate) fn newest(store: &dyn Store, except: &BTreeSet<u64>) -> Result<Option<u64>, Error> {
+    let wanted = |step: &u64| !except.contains(step);
+    for step in all_steps(store)?.into_iter().rev().filter(wanted) {
+        if stands(store, step)? {
+            return Ok(Some(step));
+        }
+    }
+    // The last one may have gone for one that was not committed yet when it was asked for.
+    Ok(committed_steps(store)?.into_iter().rev().find(wanted))
+}
+
 /// Opens a committed step, or says which ones there are.
 pub(crate) fn open(
     store: &Arc<dyn Store>,
@@ -178,6 +190,7 @@ mod tests {
     //! Steps that come and go while a reader walks back.
 
     use super::*;
+    use crate::names::commit_key;
     use crate::source::Source;
     use crate::{Checkpointer, LoadOptions, SaveOptions, State, Target, World, step_folder};
     use cairn_sharding::{Mesh, TensorSpec};
@@ -238,6 +251,32 @@ mod tests {
         });
         loading.unwrap();
         assert_eq!(loaded, [7]);
+    }
+
+    #[test]
+    fn the_newest_step_is_found_without_asking_for_older_ones() {
+        let store = memory();
+        (1..=4).for_each(|step| save(&store, step));
+        store.delete(&commit_key(4)).unwrap();
+        let flaky = FlakyStore::new(store);
+        flaky.add(Rule::new([Operation::Head], Fault::NO_SPACE).on("step-00000001"));
+        let found = |except: &[u64]| newest(&flaky, &except.iter().copied().collect());
+        assert_eq!(
+            found(&[]).unwrap(),
+            Some(3),
+            "the one above is half written"
+        );
+        assert_eq!(found(&[3]).unwrap(), Some(2));
+        found(&[3, 2]).unwrap_err();
+    }
+
+    #[test]
+    fn a_run_without_committed_steps_has_no_newest() {
+        let store = memory();
+        save(&store, 1);
+        assert_eq!(newest(&store, &BTreeSet::from([1])).unwrap(), None);
+        store.delete(&commit_key(1)).unwrap();
+        assert_eq!(newest(&store, &BTreeSet::new()).unwrap(), None);
     }
 
     #[test]

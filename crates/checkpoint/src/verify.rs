@@ -1,7 +1,7 @@
 //! Proves that a checkpoint is what was saved: its structure always, its bytes on request.
 
 use crate::Error;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, StoredFile};
 use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::commit::{Attempt, IfCommitted};
 use crate::error::chain;
@@ -15,6 +15,7 @@ use crate::source::{Source, SourceFile};
 use crate::workers::{asking, gather};
 use cairn_store::{AlignedBuffer, Store};
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -34,11 +35,20 @@ pub struct VerifyReport {
 /// # Errors
 /// The first thing that is wrong.
 pub(crate) fn check_structure(checkpoint: &Checkpoint) -> Result<(), Error> {
-    let sizes = sizes(checkpoint)?;
     let (writers, is_far) = (checkpoint.manifest().writers(), checkpoint.store().is_far());
-    gather(writers, asking(is_far), |writer| {
-        check_writer(checkpoint, writer, &sizes)
+    let found = OnceLock::new();
+    let files = gather(writers + 1, asking(is_far), |index| {
+        // The listing is one request, beside those for the parts.
+        let Some(writer) = index.checked_sub(1) else {
+            let _ = found.set(sizes(checkpoint)?);
+            return Ok(Vec::new());
+        };
+        Ok(files_of(checkpoint, writer)?.map_or(Vec::new(), |(_, files)| files))
     })?;
+    let sizes = found.into_inner().unwrap_or_default();
+    for file in files.iter().flatten() {
+        check_size(file, &sizes)?;
+    }
     checkpoint.assets().map(|_| ())
 }
 
@@ -103,11 +113,26 @@ pub(crate) fn sizes(checkpoint: &Checkpoint) -> Result<Sizes, Error> {
     Ok(sizes)
 }
 
+/// Makes sure that the files of a writer are there with the right sizes. What its part says of its data file, if it has one.
 pub(crate) fn check_writer(
     checkpoint: &Checkpoint,
     writer: usize,
     sizes: &Sizes,
 ) -> Result<Option<FileEntry>, Error> {
+    let Some((file, stored)) = files_of(checkpoint, writer)? else {
+        return Ok(None);
+    };
+    for stored in &stored {
+        check_size(stored, sizes)?;
+    }
+    Ok(Some(file))
+}
+
+/// The data file of a writer, and the files that its data lies in; `None` if it has no data, and should have none.
+fn files_of(
+    checkpoint: &Checkpoint,
+    writer: usize,
+) -> Result<Option<(FileEntry, Vec<StoredFile>)>, Error> {
     let part = checkpoint.part(writer)?;
     let (ReadPart { part, .. }, blocks) = part.as_ref();
     let items = checkpoint.assignment().writer(writer)?;
@@ -118,13 +143,14 @@ pub(crate) fn check_writer(
             false => Err(Error::damaged(key, "it names no data file, but should")),
         };
     };
-    for stored in checkpoint.stored_files(&file, blocks) {
-        if stored.exists() {
-            let found = sizes.get(&stored.key).map_or(&[][..], Vec::as_slice);
-            stored.check_objects(found)?;
-        }
-    }
-    Ok(Some(file))
+    let mut stored = checkpoint.stored_files(&file, blocks);
+    stored.retain(StoredFile::exists);
+    Ok(Some((file, stored)))
+}
+
+fn check_size(file: &StoredFile, sizes: &Sizes) -> Result<(), Error> {
+    let found = sizes.get(&file.key).map_or(&[][..], Vec::as_slice);
+    file.check_objects(found)
 }
 
 /// The file must be laid out as the manifest's formulas say.

@@ -7,7 +7,7 @@
 //! central directory           where each of them begins
 //! ```
 //!
-//! The pickle is read by [`pickle`](crate::pickle), so nothing in it runs. Nested dicts and lists are joined with `.`:
+//! The pickle is read by [`pickle`], so nothing in it runs. Nested dicts and lists are joined with `.`:
 //! `{"model": {"w": …}, "step": 3}` has the tensor `model.w` and the value `step`. A branch without tensors is one value.
 
 mod directory;

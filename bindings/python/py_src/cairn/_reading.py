@@ -13,7 +13,7 @@ from ._logger import logger
 from ._resume import load_latest
 from ._strict import Strict
 from ._world import World
-from .errors import Damaged, StateError, StepNotFound
+from .errors import Damaged, StateError, StepIncomplete, StepNotFound
 
 if TYPE_CHECKING:
     from ._recipe import RecipeLike
@@ -96,7 +96,7 @@ class Reading:
                     logger.warning("step %d is read without the keeper: %s", number, error.message)
                     return load_as(self._look(None), number)
 
-            loaded = load_latest(self.world, self._url, self.steps(), load)
+            loaded = load_latest(self.world, self._url, self._run.newest_step, load)
         self._go_on_from(loaded)
         return loaded
 
@@ -104,11 +104,13 @@ class Reading:
         """Opens a committed step; reads no tensor data."""
         if step != "latest":
             return Checkpoint(self._run.open(as_step(step)), self.world)
-        for number in reversed(self.steps()):
+        tried: list[int] = []
+        while (number := self._run.newest_step(tried)) is not None:
             try:
                 return Checkpoint(_checked(self._run, number), self.world)
-            except Damaged as error:
+            except (Damaged, StepNotFound, StepIncomplete) as error:
                 logger.warning("passing over step %d: %s", number, error.message)
+                tried.append(number)
         raise StepNotFound(f"`{self._url}` has no usable checkpoint")
 
     def steps(self) -> list[int]:
@@ -160,10 +162,10 @@ class Reading:
         return as_step(step) if step != "latest" else self._newest()
 
     def _newest(self) -> int:
-        steps = self.steps()
-        if not steps:
+        newest = self._run.newest_step([])
+        if newest is None:
             raise StepNotFound(f"`{self._url}` has no committed step")
-        return steps[-1]
+        return newest
 
     def _before_latest(self) -> None:
         """Is told that all ranks look for the newest step now."""

@@ -10,6 +10,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ._checkpoint import Loaded
 from ._logger import logger
@@ -22,8 +23,8 @@ _DAMAGED = "damaged: "
 _rounds: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
-def load_latest(world: World, url: str, steps: list[int], load: Callable[[int], Loaded]) -> Loaded:
-    """Loads the newest of ``steps`` that no rank finds damaged.
+def load_latest(world: World, url: str, newest: Callable[[list[int]], int | None], load: Callable[[int], Loaded]) -> Loaded:
+    """Loads the newest step that no rank finds damaged; ``newest`` is asked for the newest one that was not tried yet.
 
     Raises:
         StepNotFound: if there is none.
@@ -31,11 +32,8 @@ def load_latest(world: World, url: str, steps: list[int], load: Callable[[int], 
     """
     topic = f"{world.session}/load/{url}/{next(_rounds[url])}"
     together = world.size > 1 and world.board is not None
-    if together:
-        # A step may be committed or pruned while the ranks look, so one of them looks for all.
-        steps = json.loads(world.exchange(f"{topic}/steps", json.dumps(steps))[0])
     skipped: dict[int, str] = {}
-    for step in reversed(steps):
+    while (step := _choose(world, f"{topic}/newest/{len(skipped)}", list(skipped), newest, together)) is not None:
         loaded, damage = _attempt(world, f"{topic}/{step}", step, load, together)
         if loaded is not None:
             loaded.skipped.update(skipped)
@@ -49,6 +47,26 @@ def load_latest(world: World, url: str, steps: list[int], load: Callable[[int], 
             )
     lines = "".join(f"\n  step {step}: {reason}" for step, reason in skipped.items())
     raise StepNotFound(f"`{url}` has no usable checkpoint{lines}")
+
+
+def _choose(
+    world: World, topic: str, tried: list[int], newest: Callable[[list[int]], int | None], together: bool
+) -> int | None:
+    """The step to try next. One may be committed or pruned while ranks look, so one of them looks for all."""
+    if not together:
+        return newest(tried)
+    chosen: dict[str, Any] = {}
+    if world.rank == 0:
+        try:
+            chosen = {"step": newest(tried)}
+        except Error as error:
+            world.tell(topic, json.dumps({"failure": error.message}))
+            raise
+    chosen = json.loads(world.exchange(topic, json.dumps(chosen))[0])
+    if "failure" in chosen:
+        raise RankFailed(f"rank 0 could not look for a step: {chosen['failure']}", hint="look at that rank's log")
+    step: int | None = chosen["step"]
+    return step
 
 
 def _attempt(

@@ -6,11 +6,12 @@ use crate::Error;
 use crate::error::chain;
 use crate::names::AttemptKeys;
 use crate::part::{Blocks, FileEntry, read_whole};
-use crate::run::committed_steps;
+use crate::run::newest;
 use crate::standing::committed_attempt;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use cairn_store::Store;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The blocks of a writer's file in a committed step: where each lies, its CRC, and its hash if it was worth one.
@@ -60,7 +61,7 @@ impl Base {
 
     /// What `writer` saved in the newest step; `None` if it left nothing that can be referred to.
     fn newest(store: &dyn Store, writer: usize) -> Result<Option<Self>, Error> {
-        let Some(step) = committed_steps(store)?.pop() else {
+        let Some(step) = newest(store, &BTreeSet::new())? else {
             return Ok(None);
         };
         let Some(attempt) = committed_attempt(store, step)? else {

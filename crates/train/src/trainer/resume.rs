@@ -38,24 +38,30 @@ impl Trainer {
         keeper.finish_uploads()?;
         // Files that lie on several nodes can be opened only when all of them are on the durable tier.
         gather_values(world.as_ref(), &())?;
-        let steps = match world.rank() {
-            0 => Some(keeper.checkpointer.steps()?),
-            _ => None,
-        };
-        let steps = broadcast_value(world.as_ref(), 0, steps.as_ref())?;
-        let mut skipped = Vec::new();
-        for step in steps.iter().rev() {
-            let failure = self.load(*step).err().map(|error| told(&error));
+        let mut skipped: Vec<(u64, String)> = Vec::new();
+        while let Some(step) = self.newest_step(skipped.iter().map(|(step, _)| *step))? {
+            let failure = self.load(step).err().map(|error| told(&error));
             let failures = gather_values(world.as_ref(), &failure)?;
             match failures.into_iter().flatten().next() {
-                None => return self.resumed(*step, skipped).map(Some),
-                Some(reason) => skipped.push((*step, reason)),
+                None => return self.resumed(step, skipped).map(Some),
+                Some(reason) => skipped.push((step, reason)),
             }
         }
         match skipped.is_empty() {
             true => Ok(None),
             false => Err(Error::NothingToResume { skipped }),
         }
+    }
+
+    /// The newest step that was not tried yet, which rank 0 looks for on behalf of all.
+    fn newest_step(&self, tried: impl Iterator<Item = u64>) -> Result<Option<u64>, Error> {
+        let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
+        let world = self.layout.world.as_ref();
+        let newest = match world.rank() {
+            0 => Some(keeper.checkpointer.newest_step(&tried.collect())?),
+            _ => None,
+        };
+        Ok(broadcast_value(world, 0, newest.as_ref())?)
     }
 
     fn resumed(&mut self, step: u64, skipped: Vec<(u64, String)>) -> Result<Resumed, Error> {
