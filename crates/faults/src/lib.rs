@@ -2,7 +2,7 @@
 //!
 //! The real code of `cairn-checkpoint` runs here, all of it: ranks that plan, capture, write and commit, readers, and pruners. What is
 //! simulated is what they stand on. One scheduler decides which thread of which process goes next at every lock, channel, clock and
-//! operation of a store; time passes when everybody waits; the [disk](disk) forgets what was not synced. So one number, the seed,
+//! operation of a store; time passes when everybody waits; the disk forgets what was not synced. So one number, the seed,
 //! decides all that happens, and what fails once fails again:
 //!
 //! ```text
@@ -19,10 +19,10 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | run the cases of many seeds | [`run_seeds`] |
-//! | run one again | [`Case::draw`], [`run_case`] |
-//! | see what is least about a failure | [`minimise`] |
-//! | prove that mistakes are found | [`Defect`] |
+//! | run the cases of many seeds | `run_seeds` |
+//! | run one again | `Case::draw`, `run_case` |
+//! | see what is least about a failure | `minimise` |
+//! | prove that mistakes are found | `Defect` |
 //!
 //! All of it needs the feature `simulate`, which changes what `cairn-checkpoint` is: `cargo xtask faults` builds it apart.
 
