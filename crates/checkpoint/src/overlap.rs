@@ -19,11 +19,12 @@ pub(crate) fn overlaps(sources: &[LocalBox], targets: &[LocalBox]) -> Vec<Overla
             let Some(region) = source.region.intersect(&target.region) else {
                 continue;
             };
-            if let (Some(from), Some(to)) = (source.clip(&region), target.clip(&region)) {
+            let places = (source.place_of(&region), target.place_of(&region));
+            if let (Some(source), Some(target)) = places {
                 found.push(Overlap {
                     region,
-                    source: from.local,
-                    target: to.local,
+                    source,
+                    target,
                 });
             }
         }

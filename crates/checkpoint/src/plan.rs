@@ -289,7 +289,7 @@ fn threads(many: bool) -> usize {
     if many { computing() } else { 1 }
 }
 
-/// Opens files, several at the same time if the first one turns out to be far away.
+/// Opens files, several at the same time: many, if the first one turns out to be far away.
 pub(crate) fn open_all(
     source: &dyn Source,
     numbers: &[usize],
@@ -299,7 +299,8 @@ pub(crate) fn open_all(
     };
     let mut opened = vec![source.open_file(*first)?];
     let is_far = opened[0].reader.gap_bytes() > 0;
-    let others = gather(others.len(), asking(is_far), |index| {
+    let threads = asking(is_far).max(computing());
+    let others = gather(others.len(), threads, |index| {
         source.open_file(others[index])
     });
     opened.extend(others?);

@@ -86,10 +86,15 @@ impl LocalBox {
     /// The part of the box that lies in `region`, or `None` if nothing does.
     pub fn clip(&self, region: &Region) -> Option<LocalBox> {
         let region = self.region.intersect(region)?;
-        let inner = region.offset.iter().zip(&self.region.offset);
-        let inner: Vec<usize> = inner.map(|(inner, outer)| inner - outer).collect();
-        let local = self.local.region(&inner, &region.extent)?;
+        let local = self.place_of(&region)?;
         Some(LocalBox { region, local })
+    }
+
+    /// Where the elements of `region` lie, or `None` if not all of them are in the box.
+    pub fn place_of(&self, region: &Region) -> Option<Strided> {
+        let inner = region.offset.iter().zip(&self.region.offset);
+        let inner: Option<Vec<usize>> = inner.map(|(at, start)| at.checked_sub(*start)).collect();
+        self.local.region(&inner?, &region.extent)
     }
 }
 

@@ -88,25 +88,27 @@ impl Region {
 
     /// What is left of this region without `other`, as disjoint boxes (at most two for each dim).
     pub fn subtract(&self, other: &Region) -> Vec<Region> {
-        if self.is_empty() {
+        if self.is_empty() || other.contains(self) {
             return Vec::new();
         }
-        let Some(shared) = self.intersect(other) else {
+        if !self.meets(other) {
             return vec![self.clone()];
-        };
+        }
         let mut rest = self.clone();
         let mut left = Vec::new();
         for dim in 0..self.ndim() {
             // The slabs before and after the shared part; what remains has its extent in this dim.
+            let shared_start = self.offset[dim].max(other.offset[dim]);
+            let shared_end = self.end(dim).min(other.end(dim));
             for (start, end) in [
-                (rest.offset[dim], shared.offset[dim]),
-                (shared.end(dim), rest.end(dim)),
+                (rest.offset[dim], shared_start),
+                (shared_end, rest.end(dim)),
             ] {
                 if start < end {
                     left.push(rest.with_dim(dim, start, end - start));
                 }
             }
-            rest = rest.with_dim(dim, shared.offset[dim], shared.extent[dim]);
+            (rest.offset[dim], rest.extent[dim]) = (shared_start, shared_end - shared_start);
         }
         left
     }

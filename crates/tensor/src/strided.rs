@@ -51,7 +51,7 @@ impl Strided {
             return Some(region); // An empty box lies nowhere, and its strides may have saturated.
         }
         Some(Strided {
-            offset: advance(self.offset, offset, &self.strides)?,
+            offset: advance(self.offset, offset.iter().copied(), &self.strides)?,
             ..region
         })
     }
@@ -74,8 +74,8 @@ impl Strided {
         if self.is_empty() {
             return Some(0);
         }
-        let last: Vec<usize> = self.shape.iter().map(|dim| dim - 1).collect();
-        advance(self.offset, &last, &self.strides)?.checked_add(1)
+        let last = self.shape.iter().map(|dim| dim - 1);
+        advance(self.offset, last, &self.strides)?.checked_add(1)
     }
 
     fn is_empty(&self) -> bool {
@@ -84,13 +84,10 @@ impl Strided {
 }
 
 /// The element `index` away from `offset`; `None` if it overflows.
-fn advance(offset: usize, index: &[usize], strides: &[usize]) -> Option<usize> {
-    index
-        .iter()
-        .zip(strides)
-        .try_fold(offset, |at, (&index, &stride)| {
-            at.checked_add(index.checked_mul(stride)?)
-        })
+fn advance(offset: usize, index: impl Iterator<Item = usize>, strides: &[usize]) -> Option<usize> {
+    index.zip(strides).try_fold(offset, |at, (index, stride)| {
+        at.checked_add(index.checked_mul(*stride)?)
+    })
 }
 
 #[cfg(test)]

@@ -6,9 +6,12 @@ use crate::overlap::overlaps;
 use crate::source::{Source, StoredPiece};
 use crate::target::Wanted;
 use crate::workers::gather;
-use cairn_sharding::LocalBox;
+use cairn_sharding::{LocalBox, Region};
 use cairn_tensor::Runs;
 use std::collections::BTreeMap;
+
+/// So many targets are planned at a time by one thread.
+const TARGETS_AT_ONCE: usize = 32;
 
 /// The copies that fill targets, by file. Source offsets count from the start of the data.
 #[derive(Debug, Default)]
@@ -26,9 +29,13 @@ impl Routes {
     ) -> Result<Self, Error> {
         let wanted: Vec<(usize, &Wanted)> = wanted.collect();
         let many = wanted.len() >= MANY_TARGETS;
-        let found = gather(wanted.len(), threads(many), |index| {
-            let (target, wanted) = wanted[index];
-            transfers(source, target, wanted)
+        let batches: Vec<&[(usize, &Wanted)]> = wanted.chunks(TARGETS_AT_ONCE).collect();
+        let found = gather(batches.len(), threads(many), |index| {
+            let mut found = Vec::new();
+            for (target, wanted) in batches[index] {
+                transfers(source, *target, wanted, &mut found)?;
+            }
+            Ok(found)
         })?;
         let mut routes = Self::default();
         for (file, transfer) in found.into_iter().flatten() {
@@ -39,17 +46,18 @@ impl Routes {
     }
 }
 
-/// The copies that fill one target, with the file each comes from. Source offsets count from the start of the data.
+/// Adds the copies that fill one target, with the file each comes from. Source offsets count from the start of the data.
 fn transfers(
     source: &dyn Source,
     target: usize,
     wanted: &Wanted,
-) -> Result<Vec<(usize, Transfer)>, Error> {
-    let mut found = Vec::new();
+    found: &mut Vec<(usize, Transfer)>,
+) -> Result<(), Error> {
     for held in wanted.boxes() {
-        let mut open = vec![held.clone()];
-        for stored in source.pieces(&wanted.name, &held.region)? {
-            open = take(&stored, target, wanted, open, &mut found)?;
+        let pieces = source.pieces(&wanted.name, &held.region)?;
+        let mut open = vec![held];
+        for stored in pieces {
+            open = take(&stored, target, wanted, open, found)?;
         }
         if let Some(hole) = open.first() {
             return Err(Error::damaged(
@@ -58,7 +66,7 @@ fn transfers(
             ));
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Fills what it can of the `open` boxes from a stored piece, and returns what is still open.
@@ -81,13 +89,17 @@ fn take(
     }
     let mut left = open;
     for covered in &boxes {
-        left = left
-            .iter()
-            .flat_map(|held| {
-                let rest = held.region.subtract(&covered.region).into_iter();
-                rest.filter_map(|rest| held.clip(&rest)).collect::<Vec<_>>()
-            })
-            .collect();
+        let rest = left.iter().flat_map(|held| without(held, &covered.region));
+        left = rest.collect();
     }
     Ok(left)
+}
+
+/// What is left of a box without `covered`.
+fn without<'a>(held: &'a LocalBox, covered: &Region) -> impl Iterator<Item = LocalBox> + use<'a> {
+    let rest = held.region.subtract(covered).into_iter();
+    rest.filter_map(|region| {
+        let local = held.place_of(&region)?;
+        Some(LocalBox { region, local })
+    })
 }

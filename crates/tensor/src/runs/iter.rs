@@ -9,60 +9,87 @@ use super::{Loop, Run, Runs};
 pub struct RunIter {
     range: Range<usize>,
     run_bytes: usize,
-    /// Outermost first; each loop with the source bytes that one of its iterations spans.
+    /// The innermost loop, where nearly all of the time goes, and where it stands.
+    inner: Loop,
+    at: Position,
+    /// The loops around it, outermost first; each with the source bytes that one of its iterations spans.
     loops: Vec<(Loop, usize)>,
-    /// The open loops, outermost first: never more than `loops`.
+    /// Where those of them stand that are open: never more than `loops`.
     open: Vec<Position>,
 }
 
 /// Where an open loop stands.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Position {
     remaining: usize,
     source: usize,
     target: usize,
 }
 
+impl Position {
+    /// The first iteration of a loop that touches `range`, if each spans `span` bytes.
+    fn first(
+        each: &Loop,
+        span: usize,
+        (source, target): (usize, usize),
+        range: &Range<usize>,
+    ) -> Self {
+        let iterations = touching(each, span, source, range);
+        Position {
+            remaining: iterations.len(),
+            source: source.saturating_add(each.source_stride.saturating_mul(iterations.start)),
+            target: target.saturating_add(each.target_stride.saturating_mul(iterations.start)),
+        }
+    }
+
+    /// Where the next iteration starts, in the source and in the target.
+    fn next(&mut self, each: &Loop) -> Option<(usize, usize)> {
+        self.remaining = self.remaining.checked_sub(1)?;
+        let start = (self.source, self.target);
+        self.source = self.source.saturating_add(each.source_stride);
+        self.target = self.target.saturating_add(each.target_stride);
+        Some(start)
+    }
+}
+
 impl RunIter {
     pub(super) fn new(runs: &Runs, range: Range<usize>) -> RunIter {
-        // With a loop of one iteration around all others a copy has always one; of none, if empty.
         let once = Loop {
-            count: usize::from(runs.run_count() > 0),
+            count: 1,
             source_stride: 0,
             target_stride: 0,
         };
-        let mut span = runs.run_bytes;
-        let mut loops = Vec::with_capacity(runs.loops.len() + 1);
-        for &each in runs.loops.iter().rev().chain([&once]) {
-            loops.push((each, span));
-            span = span.saturating_add(
-                each.source_stride
-                    .saturating_mul(each.count.saturating_sub(1)),
-            );
+        let (inner, outer) = runs.loops.split_last().unwrap_or((&once, &[]));
+        let mut span = extent(inner, runs.run_bytes);
+        let mut loops = Vec::with_capacity(outer.len());
+        for each in outer.iter().rev() {
+            loops.push((*each, span));
+            span = extent(each, span);
         }
         loops.reverse();
-        let open = Vec::with_capacity(loops.len());
         let mut iter = RunIter {
             range,
             run_bytes: runs.run_bytes,
+            inner: *inner,
+            at: Position::default(),
+            open: Vec::with_capacity(loops.len()),
             loops,
-            open,
         };
-        if !iter.range.is_empty() {
-            iter.enter(runs.source_offset, runs.target_offset);
+        if !iter.range.is_empty() && runs.run_count() > 0 {
+            iter.enter((runs.source_offset, runs.target_offset));
         }
         iter
     }
 
     /// Opens the next loop at its first iteration that touches the range.
-    fn enter(&mut self, source: usize, target: usize) {
-        let (each, span) = &self.loops[self.open.len()];
-        let iterations = touching(each, *span, source, &self.range);
-        self.open.push(Position {
-            remaining: iterations.len(),
-            source: source.saturating_add(each.source_stride.saturating_mul(iterations.start)),
-            target: target.saturating_add(each.target_stride.saturating_mul(iterations.start)),
-        });
+    fn enter(&mut self, start: (usize, usize)) {
+        match self.loops.get(self.open.len()) {
+            Some((each, span)) => {
+                let first = Position::first(each, *span, start, &self.range);
+                self.open.push(first);
+            }
+            None => self.at = Position::first(&self.inner, self.run_bytes, start, &self.range),
+        }
     }
 
     /// The part of the run at `source` that lies in the range.
@@ -81,20 +108,14 @@ impl RunIter {
     /// Where the next run that touches the range starts, in the source and in the target, all of it.
     pub(super) fn next_start(&mut self) -> Option<(usize, usize)> {
         loop {
-            let (each, _) = self.loops[self.open.len().checked_sub(1)?];
-            let position = self.open.last_mut()?;
-            if position.remaining == 0 {
-                self.open.pop();
-                continue;
+            if let Some(start) = self.at.next(&self.inner) {
+                return Some(start);
             }
-            let Position { source, target, .. } = *position;
-            position.remaining -= 1;
-            position.source = source.saturating_add(each.source_stride);
-            position.target = target.saturating_add(each.target_stride);
-            if self.open.len() == self.loops.len() {
-                return Some((source, target));
+            let (each, _) = self.loops.get(self.open.len().checked_sub(1)?)?;
+            match self.open.last_mut()?.next(each) {
+                Some(start) => self.enter(start),
+                None => _ = self.open.pop(),
             }
-            self.enter(source, target);
         }
     }
 }
@@ -106,6 +127,12 @@ impl Iterator for RunIter {
         let (source, target) = self.next_start()?;
         Some(self.clip(source, target))
     }
+}
+
+/// The source bytes that a loop spans if each iteration spans `span`.
+fn extent(each: &Loop, span: usize) -> usize {
+    let iterations = each.count.saturating_sub(1);
+    span.saturating_add(each.source_stride.saturating_mul(iterations))
 }
 
 /// The iterations of a loop starting at `source`, each spanning `span` bytes, that touch `range`.
