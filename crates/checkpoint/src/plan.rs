@@ -5,6 +5,7 @@ mod routes;
 
 use crate::Error;
 use crate::ema::is_stored_average;
+use crate::pool::CHUNK_BYTES;
 use crate::problems::{KeyProblems, Mismatch, Missing, Strictness};
 use crate::source::{Source, SourceFile};
 use crate::target::Wanted;
@@ -20,6 +21,9 @@ pub(crate) use routes::Routes;
 
 /// As many targets are planned by several threads at the same time.
 const MANY_TARGETS: usize = 500;
+
+/// The bytes that a thread takes at a time of what is in memory: little, so that all threads end at the same time.
+const MEMORY_CHUNK_BYTES: usize = 2 << 20;
 
 /// A copy from the bytes of a file to the memory of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +102,13 @@ impl FilePlan {
     /// What is needed of the file, as chunks of a good size.
     fn cut(&self) -> Vec<Chunk> {
         let reader = &self.file.reader;
-        ranges::cut(&self.transfers, reader.len(), reader.gap_bytes())
+        let turns = |transfer: &Transfer| transfer.runs.is_gather();
+        // What is turned round on the way has the longer stretches in the target the more there is of the source.
+        let len = match reader.is_memory() && !self.transfers.iter().any(turns) {
+            true => CHUNK_BYTES.min(MEMORY_CHUNK_BYTES),
+            false => CHUNK_BYTES,
+        };
+        ranges::cut(&self.transfers, reader.len(), reader.gap_bytes(), len)
     }
 
     /// The chunks with the transfers they feed, and the bytes of all dense stretches that these need.

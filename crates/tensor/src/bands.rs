@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Error, Gather, Run, Runs, stream};
+use crate::{Error, Gather, Run, Runs, stream::Stream};
 
 /// The length of one band.
 pub const BAND_BYTES: usize = 1 << 20;
@@ -66,10 +66,7 @@ impl<'a> Bands<'a> {
         source_base: usize,
         runs: impl Iterator<Item = Run>,
     ) -> Result<(), Error> {
-        let mut writer = Writer {
-            bands: self,
-            held: None,
-        };
+        let mut writer = Writer::new(self);
         for run in runs {
             let end = run.target.checked_add(run.len).ok_or(Error::TooLarge)?;
             if end > self.len {
@@ -98,10 +95,7 @@ impl Bands<'_> {
         let Some(gathers) = runs.gathers_in(source_base..end) else {
             return self.scatter(source, source_base, runs.in_source(source_base..end));
         };
-        let mut writer = Writer {
-            bands: self,
-            held: None,
-        };
+        let mut writer = Writer::new(self);
         for gather in gathers {
             let len_bytes = gather.count.checked_mul(gather.run_bytes);
             let end = len_bytes.and_then(|len| gather.target.checked_add(len));
@@ -143,18 +137,27 @@ struct Writer<'b, 'a> {
     bands: &'b Bands<'a>,
     /// Where the band starts in the target, and its lock.
     held: Option<(usize, MutexGuard<'b, &'a mut [u8]>)>,
+    stream: Stream,
 }
 
-impl Writer<'_, '_> {
+impl<'b, 'a> Writer<'b, 'a> {
+    fn new(bands: &'b Bands<'a>) -> Self {
+        Writer {
+            bands,
+            held: None,
+            stream: Stream::new(),
+        }
+    }
+
     /// Writes `bytes` at `target`, which lies inside the bands.
     fn write(&mut self, mut target: usize, mut bytes: &[u8]) {
-        let streams = self.bands.streams;
         while !bytes.is_empty() {
-            let band = self.band_from(target);
-            let len = bytes.len().min(band.len());
+            let streams = self.bands.streams;
+            let (band, at, stream) = self.place(target);
+            let len = bytes.len().min(band.len() - at);
             match streams {
-                true => stream::copy(&mut band[..len], &bytes[..len]),
-                false => band[..len].copy_from_slice(&bytes[..len]),
+                true => stream.copy(band, at, &bytes[..len]),
+                false => band[at..at + len].copy_from_slice(&bytes[..len]),
             }
             target += len;
             bytes = &bytes[len..];
@@ -171,7 +174,8 @@ impl Writer<'_, '_> {
         } = gather;
         let mut done = 0;
         while done < count {
-            let band = self.band_from(target);
+            let (band, at, _) = self.place(target);
+            let band = &mut band[at..];
             let fits = (band.len() / LEN).min(count - done);
             if fits == 0 {
                 // It lies across the end of a band.
@@ -190,14 +194,13 @@ impl Writer<'_, '_> {
 
     /// Gives up the band, for others to see what was written to it.
     fn release(&mut self) {
-        if self.held.is_some() {
-            stream::settle();
+        if let Some((_, mut band)) = self.held.take() {
+            self.stream.settle(&mut band);
         }
-        self.held = None;
     }
 
-    /// The rest of the band that holds byte `target`.
-    fn band_from(&mut self, target: usize) -> &mut [u8] {
+    /// The band that holds byte `target`, where in it, and what streams to it.
+    fn place(&mut self, target: usize) -> (&mut [u8], usize, &mut Stream) {
         let Bands {
             bands, band_bytes, ..
         } = self.bands;
@@ -215,7 +218,7 @@ impl Writer<'_, '_> {
                 bands[index].lock().unwrap_or_else(PoisonError::into_inner),
             )
         });
-        &mut band[target - *start..]
+        (band, target - *start, &mut self.stream)
     }
 }
 

@@ -5,37 +5,90 @@
     reason = "stores past the caches are instructions without a safe form"
 )]
 
+/// What a processor writes to memory at once.
+const LINE_BYTES: usize = 64;
+
 /// Shorter copies are made as usual: most of one would be its ends.
 const MIN_BYTES: usize = 256;
 
-/// Copies `source` to `target`, which is as long. Others see it after [`settle`].
-pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
-    assert_eq!(target.len(), source.len(), "lengths of a copy");
-    if source.len() < MIN_BYTES || !lines::copy(target, source) {
-        target.copy_from_slice(source);
-    }
+/// Copies one after the other to the same target.
+///
+/// A line that ends one copy and begins the next is put together here and written as one. Written in two parts it would be read from
+/// memory first, which costs as much as many lines that are not.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// The beginning of a line that is not written yet, its length, and where it belongs.
+    line: [u8; LINE_BYTES],
+    len: usize,
+    at: usize,
 }
 
-/// Makes all copies of this thread visible to whoever it hands the target to.
-pub(crate) fn settle() {
-    lines::settle();
+impl Stream {
+    pub(crate) fn new() -> Self {
+        Stream {
+            line: [0; LINE_BYTES],
+            len: 0,
+            at: 0,
+        }
+    }
+
+    /// Copies `source` to the bytes at `at` in `target`. Others see it after [`Stream::settle`].
+    pub(crate) fn copy(&mut self, target: &mut [u8], mut at: usize, mut source: &[u8]) {
+        let is_next = self.len > 0 && at == self.at + self.len;
+        if !is_next || source.len() < MIN_BYTES {
+            self.write_rest(target);
+        }
+        if source.len() < MIN_BYTES || !lines::can() {
+            target[at..at + source.len()].copy_from_slice(source);
+            return;
+        }
+        if is_next {
+            let (first, rest) = source.split_at(LINE_BYTES - self.len);
+            self.line[self.len..].copy_from_slice(first);
+            lines::copy(&mut target[self.at..self.at + LINE_BYTES], &self.line);
+            (at, source) = (at + first.len(), rest);
+        }
+        let begin = target[at..]
+            .as_ptr()
+            .align_offset(LINE_BYTES)
+            .min(source.len());
+        let whole = begin + (source.len() - begin) / LINE_BYTES * LINE_BYTES;
+        let (source, rest) = source.split_at(whole);
+        lines::copy(&mut target[at..at + whole], source);
+        self.line[..rest.len()].copy_from_slice(rest);
+        (self.len, self.at) = (rest.len(), at + whole);
+    }
+
+    /// Makes all copies to `target` visible to whoever it is handed to.
+    pub(crate) fn settle(&mut self, target: &mut [u8]) {
+        self.write_rest(target);
+        lines::settle();
+    }
+
+    fn write_rest(&mut self, target: &mut [u8]) {
+        target[self.at..self.at + self.len].copy_from_slice(&self.line[..self.len]);
+        (self.len, self.at) = (0, 0);
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod lines {
+    use super::LINE_BYTES;
     use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
 
-    /// What a processor writes to memory at once.
-    const LINE_BYTES: usize = 64;
+    /// Whether the processor has what is needed.
+    pub(super) fn can() -> bool {
+        std::arch::is_x86_feature_detected!("avx")
+    }
 
-    /// Copies as many bytes as both have, unless the processor cannot.
-    pub(super) fn copy(target: &mut [u8], source: &[u8]) -> bool {
-        let can = std::arch::is_x86_feature_detected!("avx");
-        if can {
-            // SAFETY: the processor has these instructions.
-            unsafe { copy_lines(target, source) };
+    /// Copies `source` to `target`, which is as long: as usual, if the processor cannot do better.
+    pub(super) fn copy(target: &mut [u8], source: &[u8]) {
+        assert_eq!(target.len(), source.len(), "lengths of a copy");
+        if !can() {
+            return target.copy_from_slice(source);
         }
-        can
+        // SAFETY: the processor has these instructions.
+        unsafe { copy_lines(target, source) };
     }
 
     pub(super) fn settle() {
@@ -69,8 +122,12 @@ mod lines {
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 mod lines {
     /// Other processors have no such instructions, or are not taught them here.
-    pub(super) fn copy(_target: &mut [u8], _source: &[u8]) -> bool {
+    pub(super) fn can() -> bool {
         false
+    }
+
+    pub(super) fn copy(target: &mut [u8], source: &[u8]) {
+        target.copy_from_slice(source);
     }
 
     pub(super) fn settle() {}
@@ -82,14 +139,19 @@ mod tests {
 
     use super::*;
 
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..=250).cycle().step_by(7).take(len).collect()
+    }
+
     #[test]
     fn copies_are_exact_at_every_alignment_and_length() {
-        let source: Vec<u8> = (0..=250).cycle().step_by(7).take(3000).collect();
+        let source = bytes(3000);
         for begin in [0, 1, 31, 63, 64, 65] {
             for len in [0, 1, MIN_BYTES - 1, MIN_BYTES, MIN_BYTES + 63, 2048, 2900] {
                 let mut target = vec![0xEE; 3100];
-                copy(&mut target[begin..begin + len], &source[30..30 + len]);
-                settle();
+                let mut stream = Stream::new();
+                stream.copy(&mut target, begin, &source[30..30 + len]);
+                stream.settle(&mut target);
                 assert_eq!(target[begin..begin + len], source[30..30 + len]);
                 let rest = target[..begin].iter().chain(&target[begin + len..]);
                 assert!({ rest }.all(|byte| *byte == 0xEE), "{begin} {len}");
@@ -98,8 +160,26 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "lengths of a copy")]
-    fn lengths_that_differ_by_whole_lines_are_refused() {
-        copy(&mut [0; 2064], &[0; 2000]);
+    fn copies_that_follow_one_another_or_do_not_are_exact() {
+        let source = bytes(4000);
+        let lens = [300, 256, 320, 20, 257, 700, 0, 319, 64, 500];
+        for begin in [0, 5, 48, 63] {
+            // Gaps between copies, and copies to earlier places.
+            for gap in [0, 1, 64] {
+                let mut expected = vec![0xEE; 6000];
+                let mut target = expected.clone();
+                let mut stream = Stream::new();
+                let (mut from, mut at) = (0, begin);
+                for (number, len) in lens.into_iter().enumerate() {
+                    let place = if number == 7 { begin + 10 } else { at };
+                    let piece = &source[from..from + len];
+                    stream.copy(&mut target, place, piece);
+                    expected[place..place + len].copy_from_slice(piece);
+                    (from, at) = (from + len, at + len + gap);
+                }
+                stream.settle(&mut target);
+                assert_eq!(target, expected, "{begin} {gap}");
+            }
+        }
     }
 }

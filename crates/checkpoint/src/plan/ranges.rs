@@ -2,7 +2,6 @@
 
 use super::{FilePlan, Transfer};
 use crate::checksum::BLOCK_BYTES;
-use crate::pool::CHUNK_BYTES;
 use cairn_tensor::Runs;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -12,7 +11,7 @@ use std::ops::Range;
 pub(crate) struct Chunk {
     /// First byte, a multiple of the block size.
     pub(crate) offset: u64,
-    /// At most [`CHUNK_BYTES`].
+    /// At most [`CHUNK_BYTES`](crate::pool::CHUNK_BYTES).
     pub(crate) len: usize,
     /// Indices of the transfers that need bytes of it.
     pub(crate) transfers: Vec<usize>,
@@ -45,10 +44,10 @@ impl Chunk {
 }
 
 /// Cuts everything the transfers need of a file of `file_len` bytes into reads of whole blocks, in file order. Stretches that lie at most
-/// `gap_bytes` apart are read as one.
-pub(super) fn cut(transfers: &[Transfer], file_len: u64, gap_bytes: u64) -> Vec<Chunk> {
+/// `gap_bytes` apart are read as one, and none is longer than `len`.
+pub(super) fn cut(transfers: &[Transfer], file_len: u64, gap_bytes: u64, len: usize) -> Vec<Chunk> {
     let spans = joined(blocks(transfers, file_len), gap_bytes);
-    let cut = spans.iter().flat_map(|span| Chunk::cut(span, CHUNK_BYTES));
+    let cut = spans.iter().flat_map(|span| Chunk::cut(span, len));
     cut.collect()
 }
 
@@ -145,10 +144,11 @@ mod tests {
     //! Reads cover what is needed, are made of whole blocks, and merge.
 
     use super::*;
+    use crate::pool::CHUNK_BYTES;
     use cairn_tensor::{DType, Strided};
 
     fn chunks(transfers: &[Transfer], file_len: u64, gap_bytes: u64) -> Vec<Chunk> {
-        let mut chunks = cut(transfers, file_len, gap_bytes);
+        let mut chunks = cut(transfers, file_len, gap_bytes, CHUNK_BYTES);
         attach(transfers, &mut chunks);
         chunks
     }
