@@ -4,7 +4,7 @@ use crate::measure::{compared, extra, timed, value};
 use crate::work::{Layout, Specs, allocate, fill, len_bytes};
 use crate::{Job, files};
 use cairn::checkpoint::{Checkpointer, Options, SaveOptions, State, World, step_folder};
-use cairn::store::Local;
+use cairn::store::{AlignedBuffer, Local};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Run {
 /// A state that changes.
 struct Memory {
     specs: Specs,
-    tensors: BTreeMap<String, Vec<u8>>,
+    tensors: BTreeMap<String, AlignedBuffer>,
     /// How often it changed.
     generation: usize,
 }

@@ -5,7 +5,7 @@ use crate::work::{Layout, Specs, allocate, len_bytes};
 use crate::{Job, files};
 use cairn::checkpoint::{Checkpointer, LoadOptions, Options, SaveOptions, State, Target, World};
 use cairn::keeper::{Client, Limits, Server, ServerOptions};
-use cairn::store::Local;
+use cairn::store::{AlignedBuffer, Local};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const STEP: u64 = 1;
 const MAX_BYTES: u64 = 1 << 50;
 
 /// The memory of each rank, by tensor.
-type Memory = Vec<BTreeMap<String, Vec<u8>>>;
+type Memory = Vec<BTreeMap<String, AlignedBuffer>>;
 
 /// Saves rows with a keeper and loads them from its memory, on the same layout and as columns.
 pub(crate) fn measure(job: &Job) {
@@ -110,7 +110,8 @@ fn load(run: &Checkpointer, specs: &Specs, memory: &mut Memory) {
 /// Copies as many bytes, tensor by tensor, with as many threads as a load has.
 fn copy(source: &Memory, target: &mut Memory) {
     let target = target.iter_mut().flat_map(BTreeMap::values_mut);
-    let pairs = source.iter().flat_map(BTreeMap::values).zip(target);
+    let source = source.iter().flat_map(BTreeMap::values);
+    let pairs = source.zip(target);
     let pairs = Mutex::new(pairs);
     let cores = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {

@@ -7,7 +7,7 @@ use crate::{Job, files, limits};
 use cairn::checkpoint::{
     Checkpoint, Checkpointer, LoadOptions, LoadReport, SaveOptions, State, Target, World,
 };
-use cairn::store::Local;
+use cairn::store::{AlignedBuffer, Local};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(crate) fn serve(job: &Job, case: &str) {
         .map(|spec| spec.max_rank() + 1)
         .max()
         .expect("tensors");
-    let mut memory: Vec<BTreeMap<String, Vec<u8>>> =
+    let mut memory: Vec<BTreeMap<String, AlignedBuffer>> =
         (0..world).map(|rank| allocate(&specs, rank)).collect();
     let paths = files::data(&run, *step);
     let bytes = len_bytes(&specs);
@@ -104,7 +104,7 @@ fn load(
     run: &Path,
     step: u64,
     specs: &Specs,
-    memory: &mut [BTreeMap<String, Vec<u8>>],
+    memory: &mut [BTreeMap<String, AlignedBuffer>],
     verify: bool,
 ) -> LoadReport {
     let checkpoint = Checkpoint::open(Arc::new(Local::new(run)), step).expect("a committed step");

@@ -5,7 +5,7 @@ use crate::{Job, files, limits};
 use cairn::checkpoint::{
     Checkpointer, LoadOptions, Peers, SaveOptions, State, Target, World, testing,
 };
-use cairn::store::Local;
+use cairn::store::{AlignedBuffer, Local};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -101,9 +101,9 @@ struct Rank {
     rank: usize,
     job: Job,
     specs: Specs,
-    memory: BTreeMap<String, Vec<u8>>,
+    memory: BTreeMap<String, AlignedBuffer>,
     /// The layout and memory of loads of columns, made by the first of them.
-    columns: Option<(Specs, BTreeMap<String, Vec<u8>>)>,
+    columns: Option<(Specs, BTreeMap<String, AlignedBuffer>)>,
     checkpointer: Checkpointer,
 }
 
@@ -129,7 +129,7 @@ impl Rank {
         let run = self.job.directory.join("run");
         match command {
             "write" => {
-                let len: usize = self.memory.values().map(Vec::len).sum();
+                let len: usize = self.memory.values().map(|bytes| bytes.len()).sum();
                 limits::write(&raw, len as u64);
             }
             "clean" => files::remove_file(&raw),
@@ -183,7 +183,7 @@ fn load(
     step: u64,
     rank: usize,
     specs: &Specs,
-    memory: &mut BTreeMap<String, Vec<u8>>,
+    memory: &mut BTreeMap<String, AlignedBuffer>,
     options: &LoadOptions,
 ) -> u64 {
     let targets = memory.iter_mut().map(|(name, bytes)| {

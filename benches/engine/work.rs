@@ -1,6 +1,7 @@
 //! The state that is moved: a small Llama in bf16 with fp32 master weights and Adam moments, in several layouts.
 
 use cairn::sharding::{Mesh, TensorSpec};
+use cairn::store::AlignedBuffer;
 use std::collections::BTreeMap;
 
 /// Names with the way each tensor is spread over ranks.
@@ -148,12 +149,12 @@ pub(crate) fn fill(memory: &mut [u8], seed: usize) {
     }
 }
 
-/// A rank's memory.
-pub(crate) fn allocate(specs: &Specs, rank: usize) -> BTreeMap<String, Vec<u8>> {
+/// A rank's memory, aligned as frameworks align tensors, and better.
+pub(crate) fn allocate(specs: &Specs, rank: usize) -> BTreeMap<String, AlignedBuffer> {
     let mut memory = BTreeMap::new();
     for (seed, (name, spec)) in specs.iter().enumerate().filter(|(_, (_, s))| s.holds(rank)) {
         let len = spec.local_element_count(rank) * spec.dtype().bits() / 8;
-        let mut bytes = vec![0; len];
+        let mut bytes = AlignedBuffer::new(len);
         fill(&mut bytes, seed * 31 + rank * 7);
         memory.insert(name.clone(), bytes);
     }
