@@ -27,6 +27,9 @@ mod runtime;
 mod s3;
 #[cfg(feature = "s3")]
 mod uploads;
+
+#[cfg(all(feature = "s3", feature = "testing"))]
+pub(crate) use uploads::Page;
 mod writer;
 
 use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload, key};

@@ -12,3 +12,13 @@ pub use bucket::{BucketServer, Mishap, MishapKind};
 pub use conformance::{conformance, pattern};
 pub use crash::{CrashPlan, CrashStore, Effect, Leftovers};
 pub use flaky::{Fault, FlakyStore, Operation, Rule};
+
+/// The uploads that an answer of S3 lists, as [`Store::uploads`](crate::Store::uploads) reads it.
+///
+/// # Errors
+/// What is wrong with it.
+#[cfg(feature = "s3")]
+pub fn uploads_in(answer: &str) -> Result<Vec<crate::Upload>, String> {
+    let page = crate::object::Page::parse(answer).map_err(|fault| fault.to_string())?;
+    Ok(page.uploads)
+}

@@ -26,10 +26,17 @@ pub(super) struct S3Uploads {
     http: HttpClient,
 }
 
+/// A part of the list.
+pub(crate) struct Page {
+    pub(crate) uploads: Vec<Upload>,
+    /// Where the next one begins, if there is one: the last key and upload of this one.
+    next: Option<(String, String)>,
+}
+
 /// `ListMultipartUploadsResult`, as far as it matters here.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Page {
+struct Answer {
     #[serde(default, rename = "Upload")]
     uploads: Vec<Listed>,
     #[serde(default)]
@@ -74,7 +81,7 @@ impl S3Uploads {
         let body = answer.into_body().bytes().await.map_err(unclear)?;
         let body = String::from_utf8_lossy(&body);
         match status.is_success() {
-            true => quick_xml::de::from_str(&body).map_err(unclear),
+            true => Page::parse(&body),
             false => Err(unclear(format!("non-2xx status code: {status}: {body}"))),
         }
     }
@@ -87,19 +94,29 @@ impl Uploads for S3Uploads {
             let mut after = None;
             for _ in 0..MAX_PAGES {
                 let page = self.page(folder, after.take()).await?;
-                for upload in page.uploads {
-                    found.push(upload.understood()?);
-                }
-                match (page.is_truncated, page.next_key_marker) {
-                    (true, Some(key)) => {
-                        after = Some((key, page.next_upload_id_marker.unwrap_or_default()));
-                    }
-                    _ => break,
+                found.extend(page.uploads);
+                after = page.next;
+                if after.is_none() {
+                    break;
                 }
             }
             Ok(found)
         }
         .boxed()
+    }
+}
+
+impl Page {
+    /// Reads a service's answer.
+    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+        let answer: Answer = quick_xml::de::from_str(text).map_err(unclear)?;
+        let uploads = answer.uploads.into_iter().map(Listed::understood);
+        let upload = answer.next_upload_id_marker.unwrap_or_default();
+        let next = answer.next_key_marker.map(|key| (key, upload));
+        Ok(Self {
+            uploads: uploads.collect::<Result<_, _>>()?,
+            next: next.filter(|_| answer.is_truncated),
+        })
     }
 }
 
