@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import cairn
-from cairn.errors import StateError
+from cairn.errors import KeyMismatch, StateError
 
 
 @pytest.fixture
@@ -149,6 +149,25 @@ def test_generators_go_on_where_they_were(run: cairn.Checkpointer) -> None:
 def test_an_empty_state_is_a_state(run: cairn.Checkpointer) -> None:
     run.save(0, {}, blocking=True)
     assert (len(run.open(0)), run.open(0).plain, run.load(into={}).state) == (0, {}, {})
+
+
+@pytest.mark.parametrize("nothing", [{}, [], ()])
+def test_what_is_empty_on_one_side_fits_what_is_not(run: cairn.Checkpointer, nothing: object) -> None:
+    # As ranks leave it of which one has no part of the model.
+    run.save(0, {"model": nothing, "model.w": ones(2)}, blocking=True)
+    assert run.load(0, into={"model": {"w": np.zeros(2, np.float32)}}).state["model"]["w"].tolist() == [1, 1]
+    run.save(1, {"model": {"w": ones(2)}}, blocking=True)
+    assert run.load(1, into={"model": nothing}, strict="partial").state == {"model": nothing}
+    with pytest.raises(KeyMismatch, match="unexpected  `model.w`"):
+        run.load(1, into={"model": nothing})
+
+
+def test_what_is_empty_and_has_no_counterpart_is_told(run: cairn.Checkpointer) -> None:
+    run.save(0, {"model": {"w": ones(2)}, "more": {"x": []}}, blocking=True)
+    with pytest.raises(KeyMismatch, match="1 missing, 0 unexpected\n  missing     `mode`"):
+        run.load(0, into={"mode": {}}, strict="partial")
+    with pytest.raises(KeyMismatch, match="unexpected  `more`"):
+        run.load(0, into={"more": {"w": ones(2)}})
 
 
 def test_a_state_without_tensors_has_names_too(run: cairn.Checkpointer) -> None:

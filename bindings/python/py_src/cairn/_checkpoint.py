@@ -16,7 +16,7 @@ from ._part import Context
 from ._progress import Progress
 from ._shared import OWN_VALUES, stored_values
 from ._slots import Slot, finish, overlap, slots_of
-from ._strict import LOAD_A_PART, Strict, in_scope, mismatch, refuse_derived, refused_by, scope_of
+from ._strict import LOAD_A_PART, Strict, in_scope, mismatch, refuse_derived, refused_by, scope_of, without_empty
 from ._together import Peers, peers, worth_it
 from ._tree import Flat, fill, flatten
 from ._values import decode
@@ -329,12 +329,14 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     def _compare_values(self, into: Any, flat: Flat, strict: Strict) -> list[str]:
         """Compares the names of plain values and returns the missing ones; tensors' names the engine compares itself."""
         missing = sorted(name for name in flat.values if name not in self.plain)
+        missing = without_empty(missing, flat.values, [*self._names, *self.plain])
         if strict is False or self.step is None:
             return missing
         unexpected = []
         if strict is True:
             known = flat.parts.keys() | flat.values.keys()
             unexpected = sorted(name for name in self.plain if name not in known and in_scope(name, scope_of(into)))
+            unexpected = without_empty(unexpected, self.plain, known)
         if missing or unexpected:
             missing += [name for name in flat.parts if name not in self._names]
             raise mismatch(missing, unexpected)

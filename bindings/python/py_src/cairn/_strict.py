@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from ._tree import Flat
@@ -15,6 +15,8 @@ _REFUSED: dict[Strict, list[str]] = {
     "partial": ["missing", "mismatched"],
     False: [],
 }
+#: A tuple without anything in it, as it is stored.
+_NO_ITEMS: dict[str, Any] = {"$tuple": []}
 #: What to do about names that nobody asked for.
 LOAD_A_PART = "to load a part of the checkpoint, pass strict='partial'"
 
@@ -38,6 +40,13 @@ def scope_of(into: Any) -> list[str] | None:
 def in_scope(name: str, scope: list[str] | None) -> bool:
     """Whether a stored name lies under one of these keys."""
     return scope is None or any(name == prefix or name.startswith(f"{prefix}.") for prefix in scope)
+
+
+def without_empty(names: list[str], values: Mapping[str, Any], others: Iterable[str]) -> list[str]:
+    """``names`` without containers that are empty on this side, and not on the other: a stage may have no part of the model."""
+    empty = [name for name in names if isinstance(values[name], (dict, list, tuple)) and values[name] in ({}, [], (), _NO_ITEMS)]
+    filled = {name for name in empty if any(other.startswith(f"{name}.") for other in others)}
+    return [name for name in names if name not in filled]
 
 
 def refuse_derived(flat: Flat, derived: Mapping[str, str]) -> None:

@@ -220,7 +220,8 @@ def each_rank_names_its_own_experts(folder: Path) -> None:
             for name, expert in module.items():
                 expert.weight.fill_(9 if name == "shared" else int(name))
         checkpointer = cairn.Checkpointer(folder, ranks="differ")
-        checkpointer.save(0, {"model": module, "optim": optimizer}, blocking=True)
+        head = {"w": torch.ones(3)} if rank == 2 else {}
+        checkpointer.save(0, {"model": module, "optim": optimizer, "head": head}, blocking=True)
         for name, expert in module.items():
             if rank < 2 or name == "shared":  # Rank 2 has used no expert of its own, so their state does not exist.
                 expert(torch.ones(4)).sum().backward()
@@ -231,7 +232,7 @@ def each_rank_names_its_own_experts(folder: Path) -> None:
         names = range(rank * 3, rank * 3 + 3)
         module, optimizer = experts(names)
         checkpointer = cairn.Checkpointer(folder, ranks="differ")
-        checkpointer.load(0, into={"model": module})
+        checkpointer.load(0, into={"model": module, "head": {}})
         assert all((module[str(name)].weight == name).all() for name in names)
         try:
             checkpointer.load(1, into={"model": module, "optim": optimizer})
@@ -241,6 +242,7 @@ def each_rank_names_its_own_experts(folder: Path) -> None:
             raise AssertionError("two learning rates became one")
 
     launch(3, save)
+    assert cairn.open(folder, step=0).load({"head": {"w": torch.zeros(3)}}).state["head"]["w"].tolist() == [1, 1, 1]
     checkpoint = cairn.open(folder, step=1)
     assert {f"model.{name}.weight" for name in range(6)} <= set(checkpoint)
     assert "optim.state.3.weight.exp_avg" in checkpoint and "optim.state.4.weight.exp_avg" not in checkpoint
