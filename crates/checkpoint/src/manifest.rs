@@ -3,6 +3,7 @@
 //! Its size depends on the number of tensors, and by sixteen characters on the number of writers.
 
 use crate::Error;
+use crate::clock::unix_seconds;
 use crate::delta;
 use crate::error::list;
 use crate::layout::Layout;
@@ -13,6 +14,7 @@ use cairn_sharding::{Distribution, Piece, Region};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The newest format version this build reads. It writes version 1 wherever a reader of that would read it rightly.
 pub const FORMAT_VERSION: u64 = 2;
@@ -132,6 +134,14 @@ impl Manifest {
     /// Whether this is what `attempt` saved, by itself or written anew since.
     pub(crate) fn is_of(&self, attempt: &str) -> bool {
         self.attempt == attempt || self.rewrite_of.as_deref() == Some(attempt)
+    }
+
+    /// How long ago the state was saved, by the clocks of writer 0 and of this machine: a copy of the step, or one written anew, is as
+    /// old. `None` if `created` is no time.
+    pub fn age(&self) -> Option<Duration> {
+        let saved = Duration::from_secs(unix_seconds(&self.created)?);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Some(now.unwrap_or_default().saturating_sub(saved))
     }
 
     /// The number of writers.

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Ls, printer: &Printer) -> Result<Exit, Error> {
 fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
     let listing = run.list(&step_folder(step))?;
     let commit = format!("{}/{COMMIT}", step_folder(step));
-    // A step is as old as its commit; one without is as old as its last sign of life.
+    // What was not saved as a whole is as old as its commit, or its last sign of life.
     let time = listing.iter().find(|meta| meta.key == commit);
     let time = time.or_else(|| listing.iter().max_by_key(|meta| meta.modified));
     let age = time.and_then(|meta| SystemTime::now().duration_since(meta.modified).ok());
@@ -129,6 +129,8 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
     };
     match survey(run, step, 0.0, &|_| ())? {
         StepState::Whole(checkpoint, _) => {
+            let age = checkpoint.manifest().age();
+            found.age_seconds = age.map(|age| age.as_secs());
             found.writers = Some(checkpoint.manifest().writers());
             found.delta = delta(checkpoint.manifest());
             found.packed = Packed::of(checkpoint.manifest());

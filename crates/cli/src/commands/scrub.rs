@@ -5,7 +5,7 @@ use crate::error::{Error, Exit};
 use crate::open::open_run;
 use crate::printer::Printer;
 use crate::table::{Paint, Style};
-use crate::units::{plural, size};
+use crate::units::{age, plural, size};
 use cairn::checkpoint::scrub::{Position, Record, ScrubOptions, scrub};
 use cairn::store::Store;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -52,8 +52,14 @@ pub(crate) fn run(args: &Scrub, printer: &Printer) -> Result<Exit, Error> {
         options.restart = false;
         let left = args
             .limit
-            .map(|limit| limit.saturating_sub(begun.elapsed()));
-        thread::sleep(left.map_or(args.pause, |left| left.min(args.pause)));
+            .map_or(Duration::MAX, |limit| limit.saturating_sub(begun.elapsed()));
+        if args.pause < left {
+            let pause = age(args.pause);
+            printer.note(&format!(
+                "the next pass begins in {pause}; `--once` ends after one"
+            ));
+        }
+        thread::sleep(args.pause.min(left));
         if is_over() {
             return Ok(exit);
         }

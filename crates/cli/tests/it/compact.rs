@@ -4,7 +4,9 @@ use crate::fixture::Place;
 use cairn::checkpoint::{Checkpointer, Options, SaveOptions, State, World};
 use cairn::sharding::{Mesh, TensorSpec};
 use cairn::store::{Local, Store};
+use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 const BLOCK: u64 = 64 << 10;
 
@@ -34,6 +36,18 @@ fn stdout(place: &Place, args: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{args:?}: {said}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_step_is_as_old_as_its_state_whenever_its_files_were_written() {
+    let place = place();
+    let commit = fs::File::open(place.path("run/step-00000020/COMMIT")).unwrap();
+    let yesterday = SystemTime::now() - Duration::from_secs(86_400);
+    commit.set_modified(yesterday).unwrap();
+    let listed = place.json(&["ls", "run"]);
+    assert!(listed["steps"][0]["age_seconds"].as_u64().unwrap() < 3600);
+    let shown = stdout(&place, &["inspect", "run:20"]);
+    assert!(shown.contains(" s ago) by cairn"), "{shown}");
 }
 
 #[test]

@@ -61,6 +61,15 @@ fn what_a_scrub_finds_a_repair_mends() {
 }
 
 #[test]
+fn a_scrub_that_waits_says_so() {
+    let place = Place::with_run();
+    let output = place.output(&["scrub", "run", "--for", "2s", "--pause", "1s"]);
+    let notes = String::from_utf8_lossy(&output.stderr);
+    let waits = "the next pass begins in 1 s; `--once` ends after one\n";
+    assert!(notes.starts_with(waits), "{notes}");
+}
+
+#[test]
 fn a_scrub_that_was_cut_short_says_where_it_goes_on() {
     let place = twins();
     let first = place.json(&["scrub", "run", "--for", "0s"]);

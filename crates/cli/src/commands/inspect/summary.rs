@@ -8,14 +8,14 @@ use crate::open::Opened;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{age, count, plural, size};
 use cairn::checkpoint::tags::tags_of;
-use cairn::checkpoint::{COMMIT, DeltaSummary, Manifest, PackedSummary, is_data_file, step_folder};
+use cairn::checkpoint::{DeltaSummary, Manifest, PackedSummary, is_data_file, step_folder};
 use cairn::formats::Model;
 use cairn::store::Store;
 use cairn::store::redact;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The longest value printed; longer ones are cut.
 const MAX_VALUE_CHARS: usize = 40;
@@ -89,10 +89,6 @@ impl Summary {
         let folder = step_folder(manifest.step);
         // One listing, because in a bucket every look is a request.
         let found = run.list(&folder)?;
-        let committed = found
-            .iter()
-            .find(|meta| meta.key == format!("{folder}/{COMMIT}"));
-        let age = committed.and_then(|meta| SystemTime::now().duration_since(meta.modified).ok());
         let attempt = format!("{folder}/{}/", manifest.attempt);
         let files = found.iter().filter(|meta| meta.key.starts_with(&attempt));
         let assets = manifest
@@ -104,7 +100,7 @@ impl Summary {
             step: Some(manifest.step),
             latest,
             created: Some(manifest.created.clone()),
-            age,
+            age: manifest.age(),
             program: Some(manifest.program.clone()),
             attempt: Some(manifest.attempt.clone()),
             writers: Some(manifest.writers()),
