@@ -12,6 +12,7 @@ use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, commit_key, step_folder};
 use crate::part::{ReadPart, read_head};
 use crate::standing::{Standing, committed_attempt, deleted_attempt, hidden_attempt, stands};
+use crate::workers::{asking, gather};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -151,17 +152,12 @@ impl Attempt {
     /// `COMMIT` is one small object, put atomically: a reader finds it whole or not at all.
     pub(crate) fn commit(&self, store: &dyn Store) -> Result<(), Error> {
         let keys = self.keys();
-        let parts: Result<Vec<ReadPart>, Error> = (0..self.world)
-            .map(|writer| read_head(store, &keys, writer))
-            .collect();
-        let parts = parts?;
-        let data = data_keys(&keys, &parts);
+        let parts = gather(self.world, asking(store.is_far()), |writer| {
+            read_head(store, &keys, writer)
+        })?;
+        let files = self.files(&parts);
         let manifest = Manifest::join(parts)?;
         check_bases(store, &manifest)?;
-        // A part outlives its data if its writer stood still before it put it, while others committed the attempt and deleted it.
-        if let Some(key) = missing_keys(store, &keys.folder, data.clone())?.pop() {
-            return Err(Error::damaged(key, "it is missing"));
-        }
         if manifest.is_plain() {
             hf_index::publish(store, &keys, &manifest.layout)?;
         }
@@ -169,6 +165,11 @@ impl Attempt {
         store
             .settle(&keys.folder)
             .doing(|| format!("make the parts in `{}` durable", keys.folder))?;
+        // It may be lost by now, with the machine of its writer. And a part outlives its data if its writer stood still before it put
+        // it, while others committed the attempt and deleted it.
+        if let Some(key) = missing_keys(store, &keys.folder, &files)?.pop() {
+            return Err(Error::damaged(key, "it is missing"));
+        }
         let mode = match self.if_committed {
             IfCommitted::Refuse => PutMode::Create,
             IfCommitted::Replace => PutMode::Replace,
@@ -182,20 +183,29 @@ impl Attempt {
             },
             result => {
                 result.doing(|| format!("commit step {}", self.step))?;
-                self.check_kept(store, data)
+                self.check_kept(store, &files)
             }
         }
+    }
+
+    /// The parts of all writers, and the data files that these name.
+    fn files(&self, parts: &[ReadPart]) -> Vec<String> {
+        let keys = self.keys();
+        let data = parts.iter().filter_map(|part| part.part.file.as_ref());
+        // A delta without anything new has none.
+        let data = data.filter(|file| file.own_bytes() > 0);
+        let data = data.map(|file| format!("{}/{}", keys.folder, file.name));
+        let parts = (0..self.world).map(|writer| keys.part(writer));
+        parts.chain(data).collect()
     }
 
     /// Takes `COMMIT` back if the files went while it was put, or if another attempt stood that a pruning had hidden.
     ///
     /// Whoever stands still long enough in that moment may wake up when others have committed the step and deleted it, or have taken the
     /// attempt for abandoned. A pruning marks what it deletes first and takes the mark away last, so one of the two signs is there.
-    fn check_kept(&self, store: &dyn Store, data: Vec<String>) -> Result<(), Error> {
-        let keys = self.keys();
-        let parts = (0..self.world).map(|writer| keys.part(writer));
-        let files = parts.chain(data).collect();
-        let is_whole = || Ok::<_, Error>(missing_keys(store, &keys.folder, files)?.is_empty());
+    fn check_kept(&self, store: &dyn Store, files: &[String]) -> Result<(), Error> {
+        let folder = self.keys().folder;
+        let is_whole = || Ok::<_, Error>(missing_keys(store, &folder, files)?.is_empty());
         if !self.is_being_deleted(store)? && is_whole()? {
             return self.check_alone(store);
         }
@@ -340,8 +350,11 @@ impl Attempt {
 fn check_bases(store: &dyn Store, manifest: &Manifest) -> Result<(), Error> {
     let mut missing = Vec::new();
     for (folder, files) in manifest.delta.iter().flat_map(|delta| &delta.bases) {
-        let keys = files.iter().map(|file| format!("{folder}/{file}"));
-        missing.extend(missing_keys(store, folder, keys.collect())?);
+        let keys: Vec<String> = files
+            .iter()
+            .map(|file| format!("{folder}/{file}"))
+            .collect();
+        missing.extend(missing_keys(store, folder, &keys)?);
     }
     match missing.is_empty() {
         true => Ok(()),
@@ -352,28 +365,17 @@ fn check_bases(store: &dyn Store, manifest: &Manifest) -> Result<(), Error> {
     }
 }
 
-/// The data files that the writers of an attempt wrote.
-fn data_keys(keys: &AttemptKeys, parts: &[ReadPart]) -> Vec<String> {
-    let files = parts.iter().filter_map(|part| part.part.file.as_ref());
-    // A delta without anything new has none.
-    let files = files.filter(|file| file.own_bytes() > 0);
-    files
-        .map(|file| format!("{}/{}", keys.folder, file.name))
-        .collect()
-}
-
 /// Those of some files of a folder that are not there.
-fn missing_keys(store: &dyn Store, folder: &str, keys: Vec<String>) -> Result<Vec<String>, Error> {
+fn missing_keys(store: &dyn Store, folder: &str, keys: &[String]) -> Result<Vec<String>, Error> {
     let listing = store
         .list_files(folder)
         .doing(|| format!("list `{folder}`"))?;
     let here: BTreeSet<&str> = listing.iter().map(|meta| meta.key.as_str()).collect();
     let mut missing = Vec::new();
-    let unseen = keys.into_iter();
-    for key in unseen.filter(|key| !here.contains(key.as_str())) {
+    for key in keys.iter().filter(|key| !here.contains(key.as_str())) {
         // Listings may lag behind.
-        let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
-        missing.extend(head.is_none().then_some(key));
+        let head = store.head(key).doing(|| format!("look for `{key}`"))?;
+        missing.extend(head.is_none().then(|| key.clone()));
     }
     Ok(missing)
 }

@@ -132,7 +132,7 @@ pub use rewrite::{
     rewrite,
 };
 pub use rules::{ShardRule, ShardRules, UnusedRule};
-pub use run::all_steps;
+pub use run::{all_steps, each_step};
 pub use sample::Sample;
 pub use save::SaveOptions;
 pub use save_plan::{PlannedWriter, SavePlan};

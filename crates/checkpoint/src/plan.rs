@@ -286,7 +286,7 @@ pub(crate) fn open_files(
         .collect();
     let reads = gather(files.len(), threads(many), |index| {
         let plan = &files[index];
-        Ok(plan.attached(plan.cut()))
+        Ok::<_, Error>(plan.attached(plan.cut()))
     })?;
     for (plan, reads) in files.iter_mut().zip(reads) {
         (plan.chunks, plan.span_bytes) = reads;

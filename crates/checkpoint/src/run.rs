@@ -13,6 +13,9 @@ use cairn_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// A look at a step asks for several things at once itself.
+const STEPS_AT_ONCE: usize = 8;
+
 /// The steps that have a folder, committed or not, ascending.
 pub fn all_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
     let folders = store
@@ -24,6 +27,19 @@ pub fn all_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
         .collect();
     steps.sort_unstable();
     Ok(steps)
+}
+
+/// Looks at each of `steps` and returns what was found, in order; at several of them at the same time where every answer takes a while.
+///
+/// # Errors
+/// The first failure, which ends it.
+pub fn each_step<T: Send + Sync, E: Send>(
+    store: &dyn Store,
+    steps: &[u64],
+    look: impl Fn(u64) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let threads = if store.is_far() { STEPS_AT_ONCE } else { 1 };
+    gather(steps.len(), threads, |index| look(steps[index]))
 }
 
 /// The steps that are committed, ascending.

@@ -41,7 +41,7 @@ pub(crate) fn check_structure(checkpoint: &Checkpoint) -> Result<(), Error> {
         // The listing is one request, beside those for the parts.
         let Some(writer) = index.checked_sub(1) else {
             let _ = found.set(sizes(checkpoint)?);
-            return Ok(Vec::new());
+            return Ok::<_, Error>(Vec::new());
         };
         Ok(files_of(checkpoint, writer)?.map_or(Vec::new(), |(_, files)| files))
     })?;

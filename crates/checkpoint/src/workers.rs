@@ -28,11 +28,11 @@ pub(crate) fn computing() -> usize {
 /// Does `work` for every number below `count` and returns what came of it, in order. It ends at a failure.
 ///
 /// What takes a while is done by several `threads` at the same time.
-pub(crate) fn gather<T: Send + Sync>(
+pub(crate) fn gather<T: Send + Sync, E: Send>(
     count: usize,
     threads: usize,
-    work: impl Fn(usize) -> Result<T, Error> + Sync,
-) -> Result<Vec<T>, Error> {
+    work: impl Fn(usize) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
     if threads.min(count) < 2 {
         return (0..count).map(work).collect();
     }
@@ -56,25 +56,25 @@ pub(crate) fn gather<T: Send + Sync>(
 
 /// Numbered work that several threads take from, until it is done or one of them fails.
 #[derive(Debug)]
-pub(crate) struct Workers {
+pub(crate) struct Workers<E = Error> {
     next: AtomicUsize,
     count: usize,
-    failure: Mutex<Option<Error>>,
+    failure: Mutex<Option<E>>,
     failed: AtomicBool,
 }
 
-impl Workers {
+impl<E> Workers<E> {
     pub(crate) fn new(count: usize) -> Self {
         Self {
             next: AtomicUsize::new(0),
             count,
-            failure: Mutex::default(),
+            failure: Mutex::new(None),
             failed: AtomicBool::new(false),
         }
     }
 
     /// Takes work and does it, for as long as there is some.
-    pub(crate) fn each(&self, mut work: impl FnMut(usize) -> Result<(), Error>) {
+    pub(crate) fn each(&self, mut work: impl FnMut(usize) -> Result<(), E>) {
         while !self.has_failed() {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index >= self.count {
@@ -85,7 +85,7 @@ impl Workers {
     }
 
     /// Remembers the first failure, which stops everyone.
-    pub(crate) fn note(&self, result: Result<(), Error>) {
+    pub(crate) fn note(&self, result: Result<(), E>) {
         if let Err(error) = result {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
             failure.get_or_insert(error);
@@ -97,7 +97,7 @@ impl Workers {
         self.failed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn finish(self) -> Result<(), Error> {
+    pub(crate) fn finish(self) -> Result<(), E> {
         let failure = self.failure.into_inner();
         failure
             .unwrap_or_else(PoisonError::into_inner)
@@ -118,7 +118,7 @@ mod tests {
         for (count, threads) in [(0, 8), (1, 8), (100, 8), (100, 1)] {
             let done = gather(count, threads, |number| {
                 sleep(Duration::from_micros(100 - number as u64));
-                Ok(number * 2)
+                Ok::<_, Error>(number * 2)
             });
             let expected: Vec<usize> = (0..count).map(|number| number * 2).collect();
             assert_eq!(done.unwrap(), expected);
@@ -130,7 +130,7 @@ mod tests {
         let together = std::sync::Barrier::new(FAR_THREADS);
         gather(FAR_THREADS, FAR_THREADS, |_| {
             together.wait();
-            Ok(())
+            Ok::<_, Error>(())
         })
         .unwrap();
     }

@@ -6,7 +6,7 @@ use crate::error::StoreContext;
 use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, step_folder};
 use crate::part::read_head;
-use crate::run::all_steps;
+use crate::run::{all_steps, each_step};
 use crate::standing::Standing;
 use cairn_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,9 @@ pub(crate) enum Holder {
     Attempt(String),
 }
 
+/// Whose references do not count.
+type Gone<'a> = dyn Fn(&Holder) -> bool + Sync + 'a;
+
 impl References {
     /// Finds every reference in the run, but for those of holders that are `gone`, which are not looked at. All manifests are read
     /// before any pin.
@@ -37,11 +40,13 @@ impl References {
     ///
     /// # Errors
     /// If something cannot be read that may refer to a file.
-    pub(crate) fn read(store: &dyn Store, gone: &dyn Fn(&Holder) -> bool) -> Result<Self, Error> {
+    pub(crate) fn read(store: &dyn Store, gone: &Gone<'_>) -> Result<Self, Error> {
         let mut found = Self::default();
         let mut committed = BTreeMap::new();
-        for step in all_steps(store)? {
-            if let Some(manifest) = read_manifest(store, step)? {
+        let steps = all_steps(store)?;
+        let manifests = each_step(store, &steps, |step| read_manifest(store, step))?;
+        for (step, manifest) in steps.into_iter().zip(manifests) {
+            if let Some(manifest) = manifest {
                 let holder = Holder::Step(step);
                 if !gone(&holder) {
                     found.add(manifest.base_files(), &holder);
@@ -49,16 +54,11 @@ impl References {
                 committed.insert(step, manifest.attempt);
             }
         }
-        for step in all_steps(store)? {
-            let folder = step_folder(step);
-            let attempts = store.list_folders(&folder);
-            for attempt in attempts.doing(|| format!("list `{folder}`"))? {
-                let keys = AttemptKeys::new(step, &attempt);
-                let holder = Holder::Attempt(keys.folder.clone());
-                if committed.get(&step) != Some(&attempt) && !gone(&holder) {
-                    found.add(pinned(store, &keys)?, &holder);
-                }
-            }
+        let attempts = each_step(store, &all_steps(store)?, |step| {
+            pinned_in(store, step, committed.get(&step), gone)
+        })?;
+        for (holder, files) in attempts.into_iter().flatten() {
+            found.add(files, &holder);
         }
         Ok(found)
     }
@@ -68,18 +68,17 @@ impl References {
     /// # Errors
     /// If the store cannot be read.
     pub(crate) fn committed(store: &dyn Store) -> Result<BTreeSet<String>, Error> {
-        let mut files = BTreeSet::new();
-        for step in all_steps(store)? {
+        let files = each_step(store, &all_steps(store)?, |step| {
             let Some(manifest) = read_manifest(store, step)? else {
-                continue;
+                return Ok(Vec::new());
             };
             let folder = AttemptKeys::new(step, &manifest.attempt).folder;
             let listing = store.list_files(&folder);
             let listing = listing.doing(|| format!("list `{folder}`"))?;
-            files.extend(listing.into_iter().map(|meta| meta.key));
-            files.extend(manifest.base_files());
-        }
-        Ok(files)
+            let own = listing.into_iter().map(|meta| meta.key);
+            Ok::<_, Error>(own.chain(manifest.base_files()).collect())
+        })?;
+        Ok(files.into_iter().flatten().collect())
     }
 
     fn add(&mut self, files: Vec<String>, holder: &Holder) {
@@ -97,6 +96,26 @@ impl References {
         });
         Some(texts.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// What those attempts of a step pinned that are neither `committed` nor gone.
+fn pinned_in(
+    store: &dyn Store,
+    step: u64,
+    committed: Option<&String>,
+    gone: &Gone<'_>,
+) -> Result<Vec<(Holder, Vec<String>)>, Error> {
+    let folder = step_folder(step);
+    let attempts = store.list_folders(&folder);
+    let mut found = Vec::new();
+    for attempt in attempts.doing(|| format!("list `{folder}`"))? {
+        let keys = AttemptKeys::new(step, &attempt);
+        let holder = Holder::Attempt(keys.folder.clone());
+        if committed != Some(&attempt) && !gone(&holder) {
+            found.push((holder, pinned(store, &keys)?));
+        }
+    }
+    Ok(found)
 }
 
 /// The files that the writers of an attempt pinned. Where a pin is damaged, what its writer then referred to, which its part says.

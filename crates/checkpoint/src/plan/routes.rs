@@ -35,7 +35,7 @@ impl Routes {
             for (target, wanted) in batches[index] {
                 transfers(source, *target, wanted, &mut found)?;
             }
-            Ok(found)
+            Ok::<_, Error>(found)
         })?;
         let mut routes = Self::default();
         for (file, transfer) in found.into_iter().flatten() {

@@ -10,10 +10,11 @@ use crate::delta::{Holder, References};
 use crate::error::StoreContext;
 use crate::error::chain;
 use crate::names::{AttemptKeys, deleted_key, hidden_key, is_timeline, step_folder};
-use crate::run::{all_steps, committed_steps};
+use crate::run::{all_steps, committed_steps, each_step};
 use crate::standing::{committed_attempt, deleted_attempt};
 use crate::upload::{is_marked, is_tier};
 use crate::verify::verify;
+use crate::workers::{asking, gather};
 use cairn_store::{ObjectMeta, Store, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,7 +87,9 @@ pub fn plan(
     let age = abandoned_after.unwrap_or(HIDDEN_FOR);
     let busy = look_for_hidden(store.as_ref(), &committed, age, now, &mut plan)?;
     let good = good_steps(store, &committed, keep.read_share, &mut plan)?;
-    let facts: Vec<Facts> = good.iter().map(Facts::of).collect::<Result<_, _>>()?;
+    let facts = gather(good.len(), asking(store.is_far()), |index| {
+        Facts::of(&good[index])
+    })?;
     let seconds = now
         .duration_since(UNIX_EPOCH)
         .map_or(0, |age| age.as_secs());
@@ -111,15 +114,21 @@ pub fn plan(
         (checkpoint.step(), Some(attempt))
     });
     let mut current: BTreeMap<u64, Option<String>> = current.collect();
-    for step in all_steps(store.as_ref())? {
-        if committed.contains(&step) {
-            if let Ok(Some(attempt)) = committed_attempt(store.as_ref(), step) {
+    let steps = all_steps(store.as_ref())?;
+    let marks = each_step(store.as_ref(), &steps, |step| {
+        let is_committed = committed.contains(&step);
+        let attempt = is_committed.then(|| committed_attempt(store.as_ref(), step));
+        Ok::<_, Error>((attempt, look_for(store.as_ref(), &deleted_key(step))?))
+    })?;
+    for (step, (attempt, mark)) in steps.into_iter().zip(marks) {
+        if let Some(attempt) = attempt {
+            if let Ok(Some(attempt)) = attempt {
                 current.insert(step, Some(attempt));
             }
-            look_beside(store.as_ref(), step, now, &mut plan)?;
+            look_beside(store.as_ref(), step, mark, now, &mut plan);
             continue;
         }
-        match look_for_deleted(store.as_ref(), step, now, &mut plan)? {
+        match look_for_deleted(store.as_ref(), step, mark, now, &mut plan)? {
             None => {
                 plan.unusable.insert(step, "never committed".into());
                 current.insert(step, None);
@@ -150,11 +159,14 @@ fn good_steps(
     read_share: f64,
     plan: &mut PrunePlan,
 ) -> Result<Vec<Checkpoint>, Error> {
+    let opened = each_step(store.as_ref(), committed, |step| {
+        let opened = Checkpoint::open(store.clone(), step);
+        Ok::<_, Error>(opened.and_then(|checkpoint| checkpoint.check().map(|()| checkpoint)))
+    })?;
     let mut good = Vec::new();
-    for step in committed.iter().rev() {
+    for (step, opened) in committed.iter().zip(opened).rev() {
         let is_newest = good.is_empty();
-        let opened = Checkpoint::open(store.clone(), *step).and_then(|checkpoint| {
-            checkpoint.check()?;
+        let opened = opened.and_then(|checkpoint| {
             if is_newest && read_share > 0.0 {
                 let report = verify(&checkpoint, read_share, &|_| ())?;
                 report.damage.into_iter().next().map_or(Ok(()), Err)?;
@@ -182,10 +194,9 @@ fn look_for_hidden(
     now: SystemTime,
     plan: &mut PrunePlan,
 ) -> Result<BTreeSet<u64>, Error> {
+    let heads = each_step(store, committed, |step| look_for(store, &hidden_key(step)))?;
     let mut busy = BTreeSet::new();
-    for step in committed {
-        let key = hidden_key(*step);
-        let head = store.head(&key).doing(|| format!("look for `{key}`"))?;
+    for (step, head) in committed.iter().zip(heads) {
         let Some(hidden) = head else {
             continue;
         };
@@ -202,11 +213,10 @@ fn look_for_hidden(
 fn look_beside(
     store: &dyn Store,
     step: u64,
+    mark: Option<ObjectMeta>,
     now: SystemTime,
     plan: &mut PrunePlan,
-) -> Result<(), Error> {
-    let key = deleted_key(step);
-    let mark = store.head(&key).doing(|| format!("look for `{key}`"))?;
+) {
     let is_old = |mark: ObjectMeta| {
         let since = now.duration_since(mark.modified);
         since.unwrap_or_default() >= plan.grace
@@ -214,7 +224,10 @@ fn look_beside(
     if mark.is_some_and(is_old) && matches!(deleted_attempt(store, step), Ok(Some(_))) {
         plan.beside.push(step);
     }
-    Ok(())
+}
+
+fn look_for(store: &dyn Store, key: &str) -> Result<Option<ObjectMeta>, Error> {
+    store.head(key).doing(|| format!("look for `{key}`"))
 }
 
 /// The attempt of a step that is deleted but for its files, which go when their time has come; `Some(None)` if the mark cannot be read,
@@ -222,11 +235,11 @@ fn look_beside(
 fn look_for_deleted(
     store: &dyn Store,
     step: u64,
+    mark: Option<ObjectMeta>,
     now: SystemTime,
     plan: &mut PrunePlan,
 ) -> Result<Option<Option<String>>, Error> {
-    let key = deleted_key(step);
-    let Some(mark) = store.head(&key).doing(|| format!("look for `{key}`"))? else {
+    let Some(mark) = mark else {
         return Ok(None);
     };
     let attempt = match deleted_attempt(store, step) {
@@ -256,9 +269,10 @@ fn leftovers(
     age: Duration,
     now: SystemTime,
 ) -> Result<Vec<String>, Error> {
-    let mut found = Vec::new();
-    for (step, current) in current {
-        let folder = step_folder(step);
+    let steps: Vec<u64> = current.keys().copied().collect();
+    let found = each_step(store, &steps, |step| {
+        let (folder, current) = (step_folder(step), current[&step].as_ref());
+        let mut found = Vec::new();
         let attempts = store
             .list_folders(&folder)
             .doing(|| format!("list `{folder}`"))?;
@@ -268,12 +282,13 @@ fn leftovers(
         }
         for attempt in attempts {
             let folder = AttemptKeys::new(step, &attempt).folder;
-            if current.as_ref() != Some(&attempt) && is_older(store, &folder, age, now)? {
+            if current != Some(&attempt) && is_older(store, &folder, age, now)? {
                 found.push(folder);
             }
         }
-    }
-    Ok(found)
+        Ok::<_, Error>(found)
+    })?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 fn is_older(
@@ -282,7 +297,7 @@ fn is_older(
     age: Duration,
     now: SystemTime,
 ) -> Result<bool, Error> {
-    let listing = store.list(folder).doing(|| format!("list `{folder}`"))?;
+    let listing = list(store, folder)?;
     let newest = listing.iter().map(|meta| meta.modified).max();
     Ok(newest.is_some_and(|at| now.duration_since(at).is_ok_and(|old| old >= age)))
 }
@@ -305,8 +320,8 @@ fn hold(store: &dyn Store, plan: &mut PrunePlan) -> Result<(), Error> {
         Holder::Attempt(folder) => going.contains(folder),
     })?;
     let mut full = BTreeMap::new();
-    for folder in going {
-        let listing = store.list(&folder).doing(|| format!("list `{folder}`"))?;
+    let listings = list_all(store, &going)?;
+    for (folder, listing) in going.into_iter().zip(listings) {
         let holders = |key: &String| Some((key.clone(), references.holders(key)?));
         let held: BTreeMap<String, String> = listing
             .iter()
@@ -334,19 +349,33 @@ fn freed(store: &dyn Store, plan: &PrunePlan) -> Result<u64, Error> {
     let attempts = plan.remove.iter();
     let attempts = attempts.map(|(step, attempt)| AttemptKeys::new(*step, attempt).folder);
     let purged = plan.purge.iter().map(|step| step_folder(*step));
-    for folder in attempts.chain(purged).chain(plan.leftovers.iter().cloned()) {
-        let listing = store.list(&folder).doing(|| format!("list `{folder}`"))?;
+    let folders = attempts.chain(purged).chain(plan.leftovers.iter().cloned());
+    for listing in list_all(store, &folders.collect())? {
         let data = listing
             .into_iter()
             .filter(|meta| !is_timeline(&meta.key) && !plan.held.contains_key(&meta.key));
         going.extend(data.map(|meta| (meta.key, meta.len)));
     }
-    for step in plan.remove.keys() {
-        let folder = step_folder(*step);
-        let beside = store
-            .list_files(&folder)
-            .doing(|| format!("list `{folder}`"))?;
-        going.extend(beside.into_iter().map(|meta| (meta.key, meta.len)));
+    let removed: Vec<u64> = plan.remove.keys().copied().collect();
+    let beside = each_step(store, &removed, |step| {
+        let folder = step_folder(step);
+        let beside = store.list_files(&folder);
+        beside.doing(|| format!("list `{folder}`"))
+    })?;
+    for meta in beside.into_iter().flatten() {
+        going.insert(meta.key, meta.len);
     }
     Ok(going.values().sum())
+}
+
+/// What lies in each of some folders, in their order.
+fn list_all(store: &dyn Store, folders: &BTreeSet<String>) -> Result<Vec<Vec<ObjectMeta>>, Error> {
+    let folders: Vec<&String> = folders.iter().collect();
+    gather(folders.len(), asking(store.is_far()), |index| {
+        list(store, folders[index])
+    })
+}
+
+fn list(store: &dyn Store, folder: &str) -> Result<Vec<ObjectMeta>, Error> {
+    store.list(folder).doing(|| format!("list `{folder}`"))
 }

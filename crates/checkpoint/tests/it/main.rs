@@ -12,6 +12,7 @@ mod driver;
 mod edges;
 mod ema;
 mod errors;
+mod far;
 mod fence;
 mod give_up;
 mod hostile;

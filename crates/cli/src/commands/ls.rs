@@ -7,8 +7,8 @@ use crate::printer::Printer;
 use crate::table::{Cell, Paint, Style, Table, cell};
 use crate::units::{age, plural, size};
 use cairn::checkpoint::{
-    COMMIT, DeltaSummary, Manifest, StepState, Unfinished, all_steps, is_timeline, step_folder,
-    survey,
+    COMMIT, DeltaSummary, Manifest, StepState, Unfinished, all_steps, each_step, is_timeline,
+    step_folder, survey,
 };
 use cairn::store::{Store, Tiered};
 use serde::Serialize;
@@ -89,12 +89,10 @@ impl Delta {
 
 pub(crate) fn run(args: &Ls, printer: &Printer) -> Result<Exit, Error> {
     let (run, only) = open_run(&args.run)?;
-    let mut steps = Vec::new();
-    for step in all_steps(run.as_ref())?.into_iter().rev() {
-        if only.is_none_or(|only| only == step) {
-            steps.push(look_at(&run, step)?);
-        }
-    }
+    let mut steps = all_steps(run.as_ref())?;
+    steps.retain(|step| only.is_none_or(|only| only == *step));
+    steps.reverse();
+    let steps = each_step(run.as_ref(), &steps, |step| look_at(&run, step))?;
     let report = Report {
         run: run.url(),
         latest: steps

@@ -11,7 +11,7 @@ use cairn::checkpoint::Place;
 use cairn::checkpoint::signing::PublicKey;
 use cairn::checkpoint::{
     COMMIT, Checkpoint, Checkpointer, Error as CheckpointError, ModelSource, Options, Sample,
-    StepState, Unfinished, World, all_steps, finish, step_folder, survey, survey_signed,
+    StepState, Unfinished, World, all_steps, each_step, finish, step_folder, survey, survey_signed,
     unfinished,
 };
 use cairn::store::Store;
@@ -158,21 +158,25 @@ fn check_run(
         )]
         printer.progress("verify", total as u64, done.clone())
     });
-    let mut checked = Vec::with_capacity(steps.len());
-    for step in steps {
-        let finished = args.finish && finish_if_complete(run.as_ref(), *step)?;
+    let look = |step| {
+        let finished = args.finish && finish_if_complete(run.as_ref(), step)?;
         let progress = |bytes| {
             done.fetch_add(bytes, Ordering::Relaxed);
         };
         let state = match &key {
-            None => survey(run, *step, sample, &progress)?,
-            Some(key) => survey_signed(run, *step, key, sample, &progress)?,
+            None => survey(run, step, sample, &progress)?,
+            Some(key) => survey_signed(run, step, key, sample, &progress)?,
         };
-        let found = describe(*step, state)?;
-        checked.push(Step { finished, ..found });
-    }
+        let found = describe(step, state)?;
+        Ok::<_, Error>(Step { finished, ..found })
+    };
+    // Data are read by several threads anyway, within the memory of one step.
+    let checked = match sample.share > 0.0 {
+        true => steps.iter().copied().map(look).collect(),
+        false => each_step(run.as_ref(), steps, look),
+    };
     drop(bar);
-    Ok(checked)
+    checked
 }
 
 /// Commits a step that lacks only its commit; whether there was something to do.

@@ -25,15 +25,30 @@ pub use rule::{Fault, Operation, Rule};
 pub struct FlakyStore<S> {
     inner: S,
     rules: Arc<Rules>,
+    is_far: bool,
 }
 
 impl<S: Store> FlakyStore<S> {
     /// A store without rules, which works.
     pub fn new(inner: S) -> Self {
         Self {
+            is_far: inner.is_far(),
             inner,
             rules: Arc::default(),
         }
+    }
+
+    /// As [`new`](Self::new), and [far](Store::is_far).
+    pub fn far(inner: S) -> Self {
+        Self {
+            is_far: true,
+            ..Self::new(inner)
+        }
+    }
+
+    /// The most operations on one store that were under way at the same time.
+    pub fn most_at_once(&self) -> usize {
+        self.rules.most_at_once()
     }
 
     /// Adds a rule, which counts operations from now on.
@@ -162,7 +177,7 @@ impl<S: Store> Store for FlakyStore<S> {
     }
 
     fn is_far(&self) -> bool {
-        self.inner.is_far()
+        self.is_far
     }
 
     fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {

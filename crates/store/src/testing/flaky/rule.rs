@@ -1,6 +1,7 @@
 //! Which operations are disturbed, and how.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -132,15 +133,37 @@ impl Rule {
 
 /// The rules of one store.
 #[derive(Debug, Default)]
-pub(super) struct Rules(Mutex<Vec<Rule>>);
+pub(super) struct Rules {
+    all: Mutex<Vec<Rule>>,
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+}
 
 impl Rules {
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Rule>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn most_at_once(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
     }
 
     /// Runs one operation of `len` bytes as the rules want it; it is told its faults.
     pub(super) fn run<T>(
+        &self,
+        operation: Operation,
+        key: &str,
+        len: u64,
+        action: impl FnOnce(&[Fault]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let under_way = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(under_way, Ordering::Relaxed);
+        let done = self.disturb(operation, key, len, action);
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
+    fn disturb<T>(
         &self,
         operation: Operation,
         key: &str,
