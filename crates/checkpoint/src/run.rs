@@ -210,7 +210,21 @@ mod tests {
     use crate::source::Source;
     use crate::{Checkpointer, LoadOptions, SaveOptions, State, Target, World, step_folder};
     use cairn_sharding::{Mesh, TensorSpec};
+    use cairn_store::Memory;
     use cairn_store::testing::{Fault, FlakyStore, Operation, Rule};
+    use std::sync::Barrier;
+
+    #[test]
+    fn far_steps_are_looked_at_at_the_same_time_and_told_in_order() {
+        let steps: Vec<u64> = (0..STEPS_AT_ONCE as u64).collect();
+        let together = Barrier::new(STEPS_AT_ONCE);
+        let look = |step| {
+            together.wait();
+            Ok::<_, Error>(step)
+        };
+        let far = FlakyStore::far(Memory::new());
+        assert_eq!(each_step(&far, &steps, look).unwrap(), steps);
+    }
 
     fn save(store: &Arc<dyn Store>, step: u64) {
         let run = Checkpointer::new(store.clone(), World::single());

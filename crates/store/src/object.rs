@@ -27,10 +27,10 @@ mod runtime;
 mod s3;
 #[cfg(feature = "s3")]
 mod uploads;
+mod writer;
 
 #[cfg(all(feature = "s3", feature = "testing"))]
 pub(crate) use uploads::Page;
-mod writer;
 
 use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload, key};
 use bucket::Bucket;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from ._tree import Flat
@@ -42,7 +42,7 @@ def in_scope(name: str, scope: list[str] | None) -> bool:
     return scope is None or any(name == prefix or name.startswith(f"{prefix}.") for prefix in scope)
 
 
-def without_empty(names: list[str], values: Mapping[str, Any], others: Iterable[str]) -> list[str]:
+def without_empty(names: list[str], values: Mapping[str, Any], others: Collection[str]) -> list[str]:
     """``names`` without containers that are empty on this side, and not on the other: a stage may have no part of the model."""
     empty = [name for name in names if isinstance(values[name], (dict, list, tuple)) and values[name] in ({}, [], (), _NO_ITEMS)]
     filled = {name for name in empty if any(other.startswith(f"{name}.") for other in others)}

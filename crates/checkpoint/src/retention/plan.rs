@@ -114,28 +114,7 @@ pub fn plan(
         (checkpoint.step(), Some(attempt))
     });
     let mut current: BTreeMap<u64, Option<String>> = current.collect();
-    let steps = all_steps(store.as_ref())?;
-    let marks = each_step(store.as_ref(), &steps, |step| {
-        let is_committed = committed.contains(&step);
-        let attempt = is_committed.then(|| committed_attempt(store.as_ref(), step));
-        Ok::<_, Error>((attempt, look_for(store.as_ref(), &deleted_key(step))?))
-    })?;
-    for (step, (attempt, mark)) in steps.into_iter().zip(marks) {
-        if let Some(attempt) = attempt {
-            if let Ok(Some(attempt)) = attempt {
-                current.insert(step, Some(attempt));
-            }
-            look_beside(store.as_ref(), step, mark, now, &mut plan);
-            continue;
-        }
-        match look_for_deleted(store.as_ref(), step, mark, now, &mut plan)? {
-            None => {
-                plan.unusable.insert(step, "never committed".into());
-                current.insert(step, None);
-            }
-            Some(attempt) => current.extend(attempt.map(|attempt| (step, Some(attempt)))),
-        }
-    }
+    look_for_marks(store.as_ref(), &committed, now, &mut plan, &mut current)?;
     if let Some(age) = abandoned_after {
         plan.leftovers = leftovers(store.as_ref(), current, age, now)?;
         let mut uploads = store.uploads("").doing(|| "list uploads".into())?;
@@ -145,6 +124,39 @@ pub fn plan(
     hold(store.as_ref(), &mut plan)?;
     plan.len_bytes = freed(store.as_ref(), &plan)?;
     Ok(plan)
+}
+
+/// Looks for marks of deletions, in all steps, and adds to `current` which attempt each step has.
+fn look_for_marks(
+    store: &dyn Store,
+    committed: &[u64],
+    now: SystemTime,
+    plan: &mut PrunePlan,
+    current: &mut BTreeMap<u64, Option<String>>,
+) -> Result<(), Error> {
+    let steps = all_steps(store)?;
+    let marks = each_step(store, &steps, |step| {
+        let is_committed = committed.contains(&step);
+        let attempt = is_committed.then(|| committed_attempt(store, step));
+        Ok::<_, Error>((attempt, look_for(store, &deleted_key(step))?))
+    })?;
+    for (step, (attempt, mark)) in steps.into_iter().zip(marks) {
+        if let Some(attempt) = attempt {
+            if let Ok(Some(attempt)) = attempt {
+                current.insert(step, Some(attempt));
+            }
+            look_beside(store, step, mark, now, plan);
+            continue;
+        }
+        match look_for_deleted(store, step, mark, now, plan)? {
+            None => {
+                plan.unusable.insert(step, "never committed".into());
+                current.insert(step, None);
+            }
+            Some(attempt) => current.extend(attempt.map(|attempt| (step, Some(attempt)))),
+        }
+    }
+    Ok(())
 }
 
 /// Whether `store` is the fast tier of a run, and the step was not brought to the durable one.
