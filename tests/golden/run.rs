@@ -149,7 +149,7 @@ impl Step {
             state.value(name, value);
         }
         state.rank_value("rng", rng(rank));
-        let world = World::new(rank, self.world, SESSION).unwrap();
+        let world = World::new(rank, self.world, SESSION).unwrap().unique();
         // A rank that fails in a test ends it soon.
         let soon = Options {
             commit_timeout: Duration::from_secs(20),

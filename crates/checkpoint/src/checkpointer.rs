@@ -1,10 +1,12 @@
 //! Saves and loads the steps of one run.
 
 mod attempts;
+mod course;
 mod keeping;
 mod reading;
 mod tiers;
 
+pub(crate) use course::Origin;
 pub use reading::Latest;
 
 use crate::Error;
@@ -83,6 +85,7 @@ struct Inner {
     started: HashMap<u64, u64>,
     /// Saves that are being written, the oldest first.
     current: VecDeque<(Saving, JoinHandle<()>)>,
+    course: course::Course,
 }
 
 impl Checkpointer {
@@ -115,8 +118,11 @@ impl Checkpointer {
     ///
     /// If the save before is still being written, [`Options::overlap`] says what happens.
     ///
+    /// A step that is not the next one of the newest line begins a new line: see [`Checkpointer::resumed_from`].
+    ///
     /// # Collective
-    /// Every rank of the world saves the same steps in the same order. No rank waits for another here.
+    /// Every rank of the world saves the same steps in the same order. No rank waits for another here, but for the first save of ranks that
+    /// only share a session name ([`World::new`]): they agree on an identifier of their launch.
     ///
     /// # Crash safety
     /// Until the step is committed, readers see the steps before it and nothing of this one.
@@ -129,7 +135,7 @@ impl Checkpointer {
         let started = Instant::now();
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let busy = self.make_way(&mut inner)?;
-        let attempt = self.attempt(&inner, step, options);
+        let mut attempt = self.attempt(&mut inner, step, options)?;
         let looked = self.look_at_uploads(&attempt);
         if let Err(error @ Error::NotUploaded { .. }) = looked {
             return Err(error);
@@ -143,9 +149,11 @@ impl Checkpointer {
             self.report_failure(&attempt, &error);
             return Ok(Saving::ended(step, error));
         }
+        let charted = self.chart(&mut inner, &mut attempt);
+        let origin = charted.inspect_err(|error| self.report_failure(&attempt, error))?;
         let refused = self.refuse_committed(&attempt);
         refused.inspect_err(|error| self.report_failure(&attempt, error))?;
-        let captured = self.capture(&mut inner, attempt, state, options, started);
+        let captured = self.capture(&mut inner, (attempt, origin), state, options, started);
         let (saving, thread) = captured?;
         inner.current.push_back((saving.clone(), thread));
         self.upload_behind(&saving);
@@ -174,6 +182,9 @@ impl Checkpointer {
             let failure = saving.unseen_failure();
             // The result is in the handle; the thread has nothing left to say.
             let _ = thread.join();
+            if let Some(report) = saving.outcome() {
+                inner.course.committed(report.step, &report.attempt);
+            }
             if let Some(source) = failure {
                 let step = saving.step();
                 return Err(Error::PreviousSave { step, source });
@@ -260,7 +271,7 @@ impl Checkpointer {
     fn capture(
         &self,
         inner: &mut Inner,
-        attempt: Attempt,
+        (attempt, origin): (Attempt, Origin),
         state: &State,
         options: &SaveOptions,
         started: Instant,
@@ -282,6 +293,7 @@ impl Checkpointer {
             board: self.board().clone(),
             world: self.world.clone(),
             attempt: attempt.clone(),
+            origin,
             plan,
             planning,
             options: options.clone(),

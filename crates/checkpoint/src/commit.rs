@@ -33,6 +33,17 @@ pub enum IfCommitted {
     Replace,
 }
 
+/// Which committed attempt at its step a save takes the place of by itself, because its line was abandoned.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Supersedes {
+    #[default]
+    Nothing,
+    /// This one.
+    Attempt(String),
+    /// The one that writer 0's part names, if any: writer 0 knows the lines of the run.
+    Undecided,
+}
+
 /// How long a writer waits for the others, and by which clock.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
@@ -52,6 +63,9 @@ pub(crate) struct Attempt {
     pub(crate) name: String,
     pub(crate) world: usize,
     pub(crate) if_committed: IfCommitted,
+    /// The launch that saves, if that is known.
+    pub(crate) launch: Option<String>,
+    pub(crate) supersedes: Supersedes,
 }
 
 /// What the first writer that gave up leaves for the others.
@@ -62,6 +76,9 @@ struct Failure {
     /// Whether it passed the step over on purpose.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
+    /// The attempt that holds the step, if that is why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    taken: Option<String>,
 }
 
 impl Attempt {
@@ -72,10 +89,14 @@ impl Attempt {
     /// Refuses a step that is committed already, unless it is to be replaced.
     pub(crate) fn refuse_committed(&self, store: &dyn Store) -> Result<(), Error> {
         match self.committed(store)? {
-            Some(found) if self.if_committed == IfCommitted::Refuse => Err(Error::StepTaken {
-                step: self.step,
-                attempt: found.attempt,
-            }),
+            Some(found)
+                if self.if_committed == IfCommitted::Refuse && !self.supersedes(&found) =>
+            {
+                Err(Error::StepTaken {
+                    step: self.step,
+                    attempt: found.attempt,
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -113,11 +134,16 @@ impl Attempt {
                     missing.push(0);
                 }
                 if is_late {
-                    return Err(Error::WritersMissing {
+                    let error = Error::WritersMissing {
                         step: self.step,
                         missing,
                         waited,
-                    });
+                    };
+                    if patience.is_final {
+                        // A writer that comes later must not complete it: by then the state may be another one.
+                        self.report_failure(store, writer, &error);
+                    }
+                    return Err(error);
                 }
             }
             clock.sleep(pause);
@@ -156,6 +182,7 @@ impl Attempt {
             read_head(store, &keys, writer)
         })?;
         let files = self.files(&parts);
+        let superseded = parts.first().and_then(|read| read.part.replaces.clone());
         let manifest = Manifest::join(parts)?;
         check_bases(store, &manifest)?;
         if manifest.is_plain() {
@@ -170,10 +197,7 @@ impl Attempt {
         if let Some(key) = missing_keys(store, &keys.folder, &files)?.pop() {
             return Err(Error::damaged(key, "it is missing"));
         }
-        let mode = match self.if_committed {
-            IfCommitted::Refuse => PutMode::Create,
-            IfCommitted::Replace => PutMode::Replace,
-        };
+        let mode = self.mode(store, superseded.as_deref())?;
         let key = commit_key(self.step);
         match store.put(&key, &manifest.encode(), mode) {
             // Somebody was faster: fine if it was this attempt.
@@ -183,9 +207,25 @@ impl Attempt {
             },
             result => {
                 result.doing(|| format!("commit step {}", self.step))?;
-                self.check_kept(store, &files)
+                self.check_kept(store, &files, mode)
             }
         }
+    }
+
+    /// Whether `COMMIT` is created or replaced. `superseded` is the attempt that writer 0's part takes the place of.
+    fn mode(&self, store: &dyn Store, superseded: Option<&str>) -> Result<PutMode, Error> {
+        if self.if_committed == IfCommitted::Replace {
+            return Ok(PutMode::Replace);
+        }
+        let Some(superseded) = superseded else {
+            return Ok(PutMode::Create);
+        };
+        let found = Standing::read(store, self.step)?;
+        let found = found.map(|standing| standing.manifest()).transpose()?;
+        Ok(match found.is_some_and(|found| found.is_of(superseded)) {
+            true => PutMode::Replace,
+            false => PutMode::Create,
+        })
     }
 
     /// The parts of all writers, and the data files that these name.
@@ -203,11 +243,11 @@ impl Attempt {
     ///
     /// Whoever stands still long enough in that moment may wake up when others have committed the step and deleted it, or have taken the
     /// attempt for abandoned. A pruning marks what it deletes first and takes the mark away last, so one of the two signs is there.
-    fn check_kept(&self, store: &dyn Store, files: &[String]) -> Result<(), Error> {
+    fn check_kept(&self, store: &dyn Store, files: &[String], mode: PutMode) -> Result<(), Error> {
         let folder = self.keys().folder;
         let is_whole = || Ok::<_, Error>(missing_keys(store, &folder, files)?.is_empty());
         if !self.is_being_deleted(store)? && is_whole()? {
-            return self.check_alone(store);
+            return self.check_alone(store, mode);
         }
         self.take_back(store)?;
         Err(Error::Incomplete {
@@ -217,11 +257,11 @@ impl Attempt {
     }
 
     /// Gives way to an attempt that a pruning had hidden when `COMMIT` was created, for that one is committed until the pruning is sure.
-    fn check_alone(&self, store: &dyn Store) -> Result<(), Error> {
+    fn check_alone(&self, store: &dyn Store, mode: PutMode) -> Result<(), Error> {
         match hidden_attempt(store, self.step) {
             Err(error) if error.is_damage() => Ok(()),
             Ok(Some(attempt))
-                if attempt != self.name && self.if_committed == IfCommitted::Refuse =>
+                if attempt != self.name && mode == PutMode::Create =>
             {
                 self.take_back(store)?;
                 let step = self.step;
@@ -265,7 +305,17 @@ impl Attempt {
             None => Ok(false),
             Some(found) if found.is_of(&self.name) => Ok(true),
             Some(_) if self.if_committed == IfCommitted::Replace => Ok(false),
+            Some(found) if self.supersedes(&found) => Ok(false),
             Some(_) => Err(self.taken(store)),
+        }
+    }
+
+    /// Whether this attempt may take the place of a committed one without being told to.
+    fn supersedes(&self, found: &Manifest) -> bool {
+        match &self.supersedes {
+            Supersedes::Nothing => false,
+            Supersedes::Attempt(name) => found.is_of(name),
+            Supersedes::Undecided => found.launch != self.launch,
         }
     }
 
@@ -316,7 +366,12 @@ impl Attempt {
             writer: 0,
             message: "for a reason that cannot be read".into(),
             skipped: false,
+            taken: None,
         });
+        if let Some(attempt) = failure.taken {
+            let step = self.step;
+            return Err(Error::StepTaken { step, attempt });
+        }
         if failure.skipped {
             let (step, reason) = (self.step, failure.message);
             return Err(Error::Skipped { step, reason });
@@ -330,14 +385,17 @@ impl Attempt {
 
     /// Tells the other writers that this one gave up. Best effort: on a full disk they find out by their deadline.
     pub(crate) fn report_failure(&self, store: &dyn Store, writer: usize, error: &Error) {
-        // That the step is taken, the others see for themselves.
-        if matches!(error, Error::StepTaken { .. }) {
-            return;
-        }
+        let taken = match error {
+            // Where nothing can be superseded, the others see that for themselves.
+            Error::StepTaken { .. } if self.supersedes == Supersedes::Nothing => return,
+            Error::StepTaken { attempt, .. } => Some(attempt.clone()),
+            _ => None,
+        };
         let failure = Failure {
             writer,
             message: chain(error),
             skipped: matches!(error, Error::Skipped { .. }),
+            taken,
         };
         let bytes = serde_json::to_vec(&failure).expect("a failure is JSON");
         if let Err(error) = store.put(&self.keys().failed(), &bytes, PutMode::Create) {

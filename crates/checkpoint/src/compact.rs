@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::checksum::BLOCK_BYTES;
-use crate::commit::{Attempt, IfCommitted};
+use crate::commit::{Attempt, IfCommitted, Supersedes};
 use crate::delta::{put_hashes, read_hashes};
 use crate::error::StoreContext;
 use crate::load::damage;
@@ -58,6 +58,8 @@ pub fn compact(
         name: attempt_name(world.session(), step, 0),
         world: old.manifest().writers(),
         if_committed: IfCommitted::Replace,
+        launch: None,
+        supersedes: Supersedes::Nothing,
     };
     let mut report = CompactReport {
         step,

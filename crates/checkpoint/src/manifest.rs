@@ -7,8 +7,9 @@ use crate::clock::unix_seconds;
 use crate::delta;
 use crate::error::list;
 use crate::layout::Layout;
+use crate::lines::{self, Parent};
 use crate::packed;
-use crate::part::{AssetEntry, FileEntry, ReadPart, field};
+use crate::part::{AssetEntry, FileEntry, ReadPart, field, line_field, put_origin};
 use crate::seal::{seal, unseal};
 use cairn_sharding::{Distribution, Piece, Region};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub const FORMAT_VERSION: u64 = 2;
 
 /// What a document may ask of its readers, as far as is known here.
-const FEATURES: [&str; 2] = [delta::FEATURE, packed::FEATURE];
+const FEATURES: [&str; 3] = [delta::FEATURE, packed::FEATURE, lines::FEATURE];
 
 /// The digits of a part's digest that the manifest keeps.
 pub(crate) const DIGEST_DIGITS: usize = 16;
@@ -36,6 +37,12 @@ pub struct Manifest {
     pub rewrite_of: Option<String>,
     /// When writer 0 finished its part: RFC 3339, UTC.
     pub created: String,
+    /// The launch that saved it: an identifier that no other launch has. Versions before 0.2 did not record it.
+    pub launch: Option<String>,
+    /// The line that the step belongs to: 0 until the run goes back for the first time.
+    pub line: u64,
+    /// The committed step that came before it, if that is known.
+    pub parent: Option<Parent>,
     /// The program that wrote it.
     pub program: String,
     /// Every tensor and how it is spread over the writers.
@@ -120,7 +127,9 @@ impl Manifest {
     fn needs(&self) -> Vec<&'static str> {
         let delta = self.delta.as_ref().map(|_| delta::FEATURE);
         let packed = self.packed.as_ref().map(|_| packed::FEATURE);
-        delta.into_iter().chain(packed).collect()
+        // Versions that know of no lines would take an abandoned step for the newest one, and delete by number.
+        let lines = (self.line > 0).then_some(lines::FEATURE);
+        delta.into_iter().chain(packed).chain(lines).collect()
     }
 
     /// The keys of the files of other attempts that this step refers to.
@@ -155,6 +164,7 @@ impl Manifest {
     pub(crate) fn join(parts: Vec<ReadPart>) -> Result<Self, Error> {
         let step = parts.first().map_or(0, |part| part.part.step);
         let disagree = |reason: String| Error::Disagreement { step, reason };
+        check_launch(&parts).map_err(disagree)?;
         let digests = parts
             .iter()
             .map(|part| part.digest[..DIGEST_DIGITS].to_string())
@@ -179,6 +189,9 @@ impl Manifest {
             attempt: first.attempt,
             rewrite_of: first.rewrite_of,
             created: first.created,
+            launch: first.launch,
+            line: first.line,
+            parent: first.parent,
             program: concat!("cairn ", env!("CARGO_PKG_VERSION")).into(),
             layout,
             values: first.values,
@@ -203,6 +216,7 @@ impl Manifest {
             members.insert("rewrite_of".into(), json!(attempt));
         }
         members.insert("created".into(), json!(self.created));
+        put_origin(&mut members, self.launch.as_ref(), self.line, self.parent.as_ref());
         members.insert("tags".into(), json!(self.tags));
         members.insert("len_bytes".into(), json!(self.len_bytes));
         if let Some(delta) = &self.delta {
@@ -243,6 +257,9 @@ impl Manifest {
             attempt: field(members, "attempt")?,
             rewrite_of: field(members, "rewrite_of")?,
             created: field(members, "created")?,
+            launch: field(members, "launch")?,
+            line: line_field(members)?,
+            parent: field(members, "parent")?,
             program: field(members, "program")?,
             layout: Layout::read_json(members)?,
             values: field(members, "values")?,
@@ -288,6 +305,23 @@ pub(crate) fn check_version(file: &str, members: &Map<String, Value>) -> Result<
             file: file.into(),
             feature,
         }),
+    }
+}
+
+/// Parts of one step come from one launch: those of two would be of two moments.
+fn check_launch(parts: &[ReadPart]) -> Result<(), String> {
+    let launches = parts.iter().map(|read| read.part.launch.as_ref());
+    let first = parts.first().and_then(|read| read.part.launch.as_ref());
+    let others: Vec<usize> = launches
+        .enumerate()
+        .filter_map(|(writer, launch)| (launch != first).then_some(writer))
+        .collect();
+    match others.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "the parts of writers {} come from another launch than that of writer 0",
+            list(&others)
+        )),
     }
 }
 

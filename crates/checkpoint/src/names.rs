@@ -1,6 +1,8 @@
 //! Where everything lies under a run's folder.
 //!
 //! ```text
+//! lines/00000001               where line 1 of the run began
+//! launches/…                   where ranks that share only a name agree on an identifier
 //! step-00012000/
 //!     4d1c2b…/                 one attempt, immutable
 //!         00000.safetensors    what writer 0 wrote
@@ -85,8 +87,8 @@ pub(crate) fn deleted_key(step: u64) -> String {
 }
 
 /// The name of an attempt: the same on every rank of a launch, never the same twice.
-pub(crate) fn attempt_name(session: &str, step: u64, save_count: u64) -> String {
-    let text = format!("{session}\n{step}\n{save_count}");
+pub(crate) fn attempt_name(launch: &str, step: u64, save_count: u64) -> String {
+    let text = format!("{launch}\n{step}\n{save_count}");
     sha256_hex(text.as_bytes())[..16].to_string()
 }
 

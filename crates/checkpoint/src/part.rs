@@ -8,6 +8,7 @@ use crate::checksum::{BLOCK_BYTES, crcs_from_text, crcs_to_text, sha256_hex};
 use crate::delta::{self, BlockMap, DeltaEntry};
 use crate::error::StoreContext;
 use crate::layout::Layout;
+use crate::lines::Parent;
 use crate::manifest::{check_version, put_version};
 use crate::names::{AttemptKeys, data_file};
 use crate::packed::{self, PackedEntry};
@@ -69,6 +70,14 @@ pub(crate) struct Part {
     pub(crate) writer: usize,
     pub(crate) world: usize,
     pub(crate) created: String,
+    /// The launch that saved it; parts of earlier versions do not say.
+    pub(crate) launch: Option<String>,
+    /// Of writer 0: the line that the step belongs to.
+    pub(crate) line: u64,
+    /// Of writer 0: the committed step that came before, if that is known.
+    pub(crate) parent: Option<Parent>,
+    /// Of writer 0: the attempt at the step that this one takes the place of, because its line was abandoned.
+    pub(crate) replaces: Option<String>,
     pub(crate) layout_hash: u64,
     pub(crate) layout: Layout,
     pub(crate) file: Option<FileEntry>,
@@ -139,6 +148,10 @@ impl Part {
         members.insert("writer".into(), json!(self.writer));
         members.insert("world".into(), json!(self.world));
         members.insert("created".into(), json!(self.created));
+        put_origin(&mut members, self.launch.as_ref(), self.line, self.parent.as_ref());
+        if let Some(attempt) = &self.replaces {
+            members.insert("replaces".into(), json!(attempt));
+        }
         members.insert("layout".into(), json!(format!("{:016x}", self.layout_hash)));
         members.insert("file".into(), json!(self.file));
         self.layout.write_json(&mut members);
@@ -180,6 +193,10 @@ impl Part {
             writer: field(members, "writer")?,
             world: field(members, "world")?,
             created: field(members, "created")?,
+            launch: field(members, "launch")?,
+            line: line_field(members)?,
+            parent: field(members, "parent")?,
+            replaces: field(members, "replaces")?,
             layout_hash: u64::from_str_radix(&layout_hash, 16)
                 .map_err(|e| format!("`layout`: {e}"))?,
             layout: Layout::read_json(members)?,
@@ -190,6 +207,29 @@ impl Part {
             assets: field(members, "assets")?,
         })
     }
+}
+
+/// Says which launch saved a step, on which line and after which step.
+pub(crate) fn put_origin(
+    members: &mut Map<String, Value>,
+    launch: Option<&String>,
+    line: u64,
+    parent: Option<&Parent>,
+) {
+    if let Some(launch) = launch {
+        members.insert("launch".into(), json!(launch));
+    }
+    if line > 0 {
+        members.insert("line".into(), json!(line));
+    }
+    if let Some(parent) = parent {
+        members.insert("parent".into(), json!(parent));
+    }
+}
+
+/// The line that a document names; steps of a run that never went back are on line 0.
+pub(crate) fn line_field(members: &Map<String, Value>) -> Result<u64, String> {
+    Ok(field::<Option<u64>>(members, "line")?.unwrap_or(0))
 }
 
 /// Reads member `key` of a document.

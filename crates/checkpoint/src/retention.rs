@@ -17,5 +17,5 @@ mod plan;
 
 pub(crate) use delete::delete_pins;
 pub use delete::prune;
-pub use keep::{Best, Goal, Keep, Within};
+pub use keep::{Abandoned, Best, Goal, Keep, Within};
 pub use plan::{PrunePlan, plan};

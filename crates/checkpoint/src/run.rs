@@ -5,6 +5,7 @@ use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Latest;
 use crate::error::chain;
 use crate::error::{Skipped, StoreContext};
+use crate::lines;
 use crate::names::parse_step_folder;
 use crate::signing::PublicKey;
 use crate::standing::stands;
@@ -54,9 +55,17 @@ pub(crate) fn committed_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
         .collect())
 }
 
-/// The newest committed step that is not one of `except`: one listing, and one question if no newer step is half written.
+/// The step that was committed last of those that are not in `except`: two listings, and one question if the run never went back and no
+/// newer step is half written.
 pub(crate) fn newest(store: &dyn Store, except: &BTreeSet<u64>) -> Result<Option<u64>, Error> {
     let wanted = |step: &u64| !except.contains(step);
+    let line = lines::newest(store)?;
+    if line > 0 {
+        return match lines::last_committed(store, line, wanted)? {
+            None => lines::last_committed(store, line, wanted),
+            found => Ok(found),
+        };
+    }
     for step in all_steps(store)?.into_iter().rev().filter(wanted) {
         if stands(store, step)? {
             return Ok(Some(step));
@@ -177,7 +186,7 @@ fn replaced_attempt(
     (Some(older.manifest().attempt.as_str()) != unusable).then_some(older)
 }
 
-/// The step to try next: the newest that is neither `skipped` nor was found `absent`.
+/// The step to try next: the last one that is neither `skipped` nor was found `absent`.
 ///
 /// If there is none, all are asked whether they are committed, the oldest first: it goes only when there is a newer one.
 fn next_step(
@@ -186,6 +195,14 @@ fn next_step(
     absent: &BTreeSet<u64>,
 ) -> Result<Option<u64>, Error> {
     let usable = |step: &u64| !skipped.contains_key(step);
+    let line = lines::newest(store)?;
+    if line > 0 {
+        let wanted = |step: &u64| usable(step) && !absent.contains(step);
+        return match lines::last_committed(store, line, wanted)? {
+            None => lines::last_committed(store, line, usable),
+            found => Ok(found),
+        };
+    }
     let mut steps = all_steps(store)?.into_iter().rev();
     if let Some(step) = steps.find(|step| usable(step) && !absent.contains(step)) {
         return Ok(Some(step));
@@ -193,7 +210,7 @@ fn next_step(
     Ok(committed_steps(store)?.into_iter().rev().find(usable))
 }
 
-/// The newest first.
+/// The highest number first.
 fn in_order(skipped: BTreeMap<u64, String>) -> Vec<Skipped> {
     let skipped = skipped.into_iter().rev();
     skipped

@@ -3,11 +3,13 @@
 use crate::Error;
 use crate::assign::WriterItems;
 use crate::capture::{Copies, Flow, Gate, Means, Picture};
+use crate::checkpointer::Origin;
 use crate::checksum::sha256_hex;
 use crate::clock::{Clock, rfc3339};
 use crate::commit::{Attempt, IfCommitted, Patience};
 use crate::delta::{Base, Bases, Deltas, put_hashes};
 use crate::error::StoreContext;
+use crate::handshake;
 use crate::image::{Image, entries};
 use crate::keeper::{Draft, Keeping};
 use crate::layout::Layout;
@@ -128,6 +130,8 @@ pub(crate) struct Job {
     pub(crate) board: Arc<dyn Store>,
     pub(crate) world: World,
     pub(crate) attempt: Attempt,
+    /// Where it is in the history of the run.
+    pub(crate) origin: Origin,
     pub(crate) plan: Arc<PreparedSave>,
     pub(crate) planning: Duration,
     pub(crate) options: SaveOptions,
@@ -203,6 +207,7 @@ impl Job {
         if let Some(kept) = &self.kept {
             kept.committed();
         }
+        self.clear_handshake();
         let report = SaveReport {
             step: self.attempt.step,
             attempt: self.attempt.name.clone(),
@@ -239,6 +244,18 @@ impl Job {
                 session: self.world.session().to_string(),
             },
             error => error,
+        }
+    }
+
+    /// All ranks know of each other by now.
+    fn clear_handshake(&self) {
+        if let (0, None, Some(launch)) = (
+            self.world.rank(),
+            self.world.known_launch(),
+            &self.origin.launch,
+        ) && self.patience.is_some()
+        {
+            handshake::clear(self.board.as_ref(), self.world.session(), launch);
         }
     }
 
@@ -323,6 +340,10 @@ impl Job {
             writer: rank,
             world: self.world.size(),
             created: rfc3339(self.clock.now()),
+            launch: self.origin.launch.clone(),
+            line: self.origin.line,
+            parent: self.origin.parent.clone(),
+            replaces: self.origin.replaces.clone(),
             layout_hash: self.plan.writer.hash,
             layout: self.plan.writer.layout.contributed_by(rank),
             file: self.plan.writer.file_entry(rank, &[]),

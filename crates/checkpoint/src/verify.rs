@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::checkpoint::{Checkpoint, StoredFile};
 use crate::checksum::{BLOCK_BYTES, crc32c};
-use crate::commit::{Attempt, IfCommitted};
+use crate::commit::{Attempt, IfCommitted, Supersedes};
 use crate::error::chain;
 use crate::error::{StoreContext, list};
 use crate::image::{Image, entries};
@@ -364,6 +364,8 @@ pub fn finish(store: &dyn Store, step: u64) -> Result<(), Error> {
         name: only.attempt.clone(),
         world: only.world,
         if_committed: IfCommitted::Refuse,
+        launch: None,
+        supersedes: Supersedes::Nothing,
     };
     attempt
         .commit(store)

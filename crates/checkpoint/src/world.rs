@@ -6,22 +6,30 @@ use crate::names::random_session;
 
 /// One rank of a launch.
 ///
-/// All ranks of a launch share the `session`; a new launch must have a new one, because it names the attempts.
-/// It is the only thing ranks ever tell each other, once, before training starts.
+/// All ranks of a launch share the `session`. A name that a launcher gave may come again with another launch: the ranks of such a launch meet in
+/// the run's store before their first save, to agree on an identifier that is theirs alone. Where ranks have other means to agree on a
+/// random name, [`World::unique`] says so, and they need not meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct World {
     rank: usize,
     size: usize,
     session: String,
+    /// Whether no other launch can have the session.
+    is_unique: bool,
+    /// A name that no other process has.
+    process: String,
 }
 
 impl World {
     /// A launch of one rank.
     pub fn single() -> Self {
+        let session = random_session();
         Self {
             rank: 0,
             size: 1,
-            session: random_session(),
+            process: session.clone(),
+            session,
+            is_unique: true,
         }
     }
 
@@ -38,18 +46,36 @@ impl World {
     /// Returns `None` unless `rank < size`.
     pub fn new(rank: usize, size: usize, session: impl Into<String>) -> Option<Self> {
         let session = session.into();
-        (rank < size).then_some(Self {
+        (rank < size).then(|| Self {
             rank,
             size,
             session,
+            is_unique: false,
+            process: random_session(),
         })
+    }
+
+    /// Says that the session was drawn at random for this launch, and that no other launch can have it.
+    pub fn unique(self) -> Self {
+        Self {
+            is_unique: true,
+            ..self
+        }
+    }
+
+    /// Gives this process a name, instead of a random one. No other process of any launch may have it.
+    pub fn with_process(self, process: impl Into<String>) -> Self {
+        Self {
+            process: process.into(),
+            ..self
+        }
     }
 
     /// `size` ranks of a new launch, for ranks that are threads of one process.
     pub fn threads(size: usize) -> Vec<Self> {
         let session = random_session();
         (0..size)
-            .filter_map(|rank| Self::new(rank, size, session.clone()))
+            .filter_map(|rank| Self::new(rank, size, session.clone()).map(Self::unique))
             .collect()
     }
 
@@ -66,5 +92,20 @@ impl World {
     /// The launch's name.
     pub fn session(&self) -> &str {
         &self.session
+    }
+
+    /// The name of this process.
+    pub(crate) fn process(&self) -> &str {
+        &self.process
+    }
+
+    /// The identifier of the launch, as far as this rank knows it without asking others.
+    pub(crate) fn known_launch(&self) -> Option<&str> {
+        match (self.is_unique, self.size) {
+            (true, _) => Some(&self.session),
+            // A single rank need not agree with anybody.
+            (false, 1) => Some(&self.process),
+            (false, _) => None,
+        }
     }
 }

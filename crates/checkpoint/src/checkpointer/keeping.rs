@@ -1,7 +1,7 @@
 //! Where a save puts its image: with a keeper if there is one, or else in memory of this process.
 
 use super::Checkpointer;
-use crate::commit::{Attempt, IfCommitted};
+use crate::commit::{Attempt, IfCommitted, Supersedes};
 use crate::keeper::{Keeping, Snapshot};
 use crate::pool::Pool;
 use crate::save::PreparedSave;
@@ -35,6 +35,8 @@ impl Checkpointer {
             name: PREPARING.into(),
             world: self.world.size(),
             if_committed: IfCommitted::Refuse,
+            launch: None,
+            supersedes: Supersedes::Nothing,
         };
         self.begin_kept(&attempt, plan, state).is_some()
     }

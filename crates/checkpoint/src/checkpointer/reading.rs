@@ -107,7 +107,9 @@ impl Checkpointer {
                 checkpoint.load(again, &options)
             })
         };
-        self.newest(&mut load, |(latest, _)| &latest.skipped)
+        let loaded = self.newest(&mut load, |(latest, _)| &latest.skipped)?;
+        self.resumed_from(&loaded.0.checkpoint);
+        Ok(loaded)
     }
 
     /// Looks for the newest good step in the store with what is kept laid over it. If something there is damaged, the store alone is asked.

@@ -58,6 +58,12 @@ impl Error {
             Error::NoSession { .. } => {
                 "set `CAIRN_SESSION` to the same name on all ranks, and to a new one at every start"
             }
+            Error::RanksAbsent { .. } => {
+                "nothing was committed; look at those ranks' logs. All ranks save to the same run and are given the same session name and number of ranks"
+            }
+            Error::RankTwice { .. } => {
+                "nothing was committed; end the processes of an earlier launch that still run, and give every process a rank of its own"
+            }
             Error::StepTaken { .. } => {
                 "save another step, or pass `replace` to put this save in its place"
             }

@@ -4,7 +4,7 @@ use super::{Draft, Snapshot};
 use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::clock::Clock;
-use crate::commit::{Attempt, IfCommitted, Patience};
+use crate::commit::{Attempt, IfCommitted, Patience, Supersedes};
 use crate::copies::near;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
@@ -210,6 +210,15 @@ impl Orphan {
             if_committed: match self.snapshot.replace {
                 true => IfCommitted::Replace,
                 false => IfCommitted::Refuse,
+            },
+            launch: self.draft.part.launch.clone(),
+            supersedes: match (&self.draft.part, self.snapshot.replace) {
+                // Only writer 0 knows what it takes the place of.
+                (part, false) if part.writer > 0 && part.launch.is_some() => Supersedes::Undecided,
+                (part, _) => match &part.replaces {
+                    Some(attempt) => Supersedes::Attempt(attempt.clone()),
+                    None => Supersedes::Nothing,
+                },
             },
         }
     }

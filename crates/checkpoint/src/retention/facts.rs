@@ -3,7 +3,9 @@
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::clock::unix_seconds;
+use crate::lines::{History, Parent};
 use crate::state::METRICS;
+use cairn_store::Store;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -11,6 +13,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Facts {
     pub(super) step: u64,
+    pub(super) line: u64,
+    /// The step that came before it.
+    pub(super) parent: Option<Parent>,
     /// When it was saved, in seconds from 1970.
     pub(super) created: Option<u64>,
     pub(super) metrics: BTreeMap<String, f64>,
@@ -25,9 +30,22 @@ impl Facts {
         let numbers = metrics.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)));
         Ok(Self {
             step: manifest.step,
+            line: manifest.line,
+            parent: manifest.parent.clone(),
             created: unix_seconds(&manifest.created),
             metrics: numbers.collect(),
             tags: checkpoint.tags()?,
         })
     }
+}
+
+/// Which of `steps`, in the order in which they were committed, led to the last one.
+pub(super) fn history(store: &dyn Store, steps: &[Facts]) -> Result<History, Error> {
+    let newest = steps.last().map_or(0, |facts| facts.line);
+    let mut forks = BTreeMap::new();
+    for facts in steps {
+        let fork = forks.entry(facts.line);
+        fork.or_insert_with(|| facts.parent.clone());
+    }
+    History::read(store, newest, &forks)
 }

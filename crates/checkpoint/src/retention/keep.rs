@@ -3,21 +3,27 @@
 use super::facts::Facts;
 use crate::Error;
 use crate::clock::{age_text, parse_age};
+use crate::lines::History;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Which steps stay. A step stays if any rule says so; the newest good one and those with a tag always stay.
+/// Which steps stay. A step stays if any rule says so; the newest good one, the one that its line began from and those with a tag always stay.
+///
+/// Newest is what was committed last, whatever its number: a run that goes back to step 20 and saves 25 has 25 as its newest step, though it has
+/// a step 30. That one is *abandoned*: it did not lead to the newest step.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Keep {
-    /// The newest this many.
+    /// The newest this many, of those that led to the newest.
     pub last: usize,
     /// Every step that is a multiple of this.
     pub every: Option<u64>,
-    /// The best by a metric that was saved with the steps.
+    /// The best by a metric that was saved with the steps, of those that led to the newest.
     pub best: Vec<Best>,
+    /// Which of the abandoned steps stay, besides those that another rule keeps.
+    pub abandoned: Abandoned,
     /// Those of a time before now.
     pub within: Vec<Within>,
     /// How long the files of a deleted step stay, for readers that have it open.
@@ -25,6 +31,19 @@ pub struct Keep {
     /// How much of the newest step is read and compared before anything is deleted: 0.0 for its structure alone, 1.0 for every byte.
     /// If it is damaged, it does not count, and the one before it is looked at.
     pub read_share: f64,
+}
+
+/// Which of the steps that a run abandoned when it went back stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Abandoned {
+    /// The newest of each line that was abandoned.
+    #[default]
+    Newest,
+    /// All of them.
+    All,
+    /// None.
+    None,
 }
 
 /// The best few steps by a metric. Written `min:eval_loss:3`.
@@ -59,11 +78,19 @@ pub struct Within {
 }
 
 impl Keep {
-    /// Why each step stays, by step. `now` is in seconds from 1970.
-    pub(super) fn reasons(&self, steps: &[Facts], now: u64) -> BTreeMap<u64, Vec<String>> {
+    /// Why each step stays, by step. `steps` stand in the order in which they were committed; `now` is in seconds from 1970.
+    pub(super) fn reasons(
+        &self,
+        steps: &[Facts],
+        history: &History,
+        now: u64,
+    ) -> BTreeMap<u64, Vec<String>> {
         let mut kept: BTreeMap<u64, Vec<String>> = BTreeMap::new();
         let mut keep = |step: u64, reason: String| kept.entry(step).or_default().push(reason);
-        for facts in steps.iter().rev().take(self.last) {
+        let (current, abandoned): (Vec<&Facts>, Vec<&Facts>) = steps
+            .iter()
+            .partition(|facts| history.contains(facts.line, facts.step));
+        for facts in current.iter().rev().take(self.last) {
             keep(facts.step, "last".into());
         }
         if let Some(every) = self.every.filter(|every| *every > 0) {
@@ -73,9 +100,17 @@ impl Keep {
             multiples.for_each(|facts| keep(facts.step, format!("every {every}")));
         }
         for rule in &self.best {
-            for step in rule.choose(steps) {
+            for step in rule.choose(&current) {
                 keep(step, rule.reason());
             }
+        }
+        for (step, reason) in self.abandoned.choose(&abandoned) {
+            keep(step, reason.into());
+        }
+        if let Some((line, step)) = history.forks().next()
+            && current.iter().any(|facts| (facts.line, facts.step) == (line, step))
+        {
+            keep(step, "the newest line began here".into());
         }
         for rule in &self.within {
             for step in rule.choose(steps, now) {
@@ -95,9 +130,32 @@ impl Keep {
     }
 }
 
+impl Abandoned {
+    /// The abandoned steps it keeps, and why.
+    fn choose(self, steps: &[&Facts]) -> Vec<(u64, &'static str)> {
+        match self {
+            Abandoned::None => Vec::new(),
+            Abandoned::All => steps
+                .iter()
+                .map(|facts| (facts.step, "abandoned"))
+                .collect(),
+            Abandoned::Newest => {
+                let newest: BTreeMap<u64, u64> = steps
+                    .iter()
+                    .map(|facts| (facts.line, facts.step))
+                    .collect();
+                newest
+                    .into_values()
+                    .map(|step| (step, "newest of an abandoned line"))
+                    .collect()
+            }
+        }
+    }
+}
+
 impl Best {
     /// The best steps; of equal ones the newer. Steps without the metric, or with one that is no number, are never among them.
-    fn choose(&self, steps: &[Facts]) -> Vec<u64> {
+    fn choose(&self, steps: &[&Facts]) -> Vec<u64> {
         let known = steps.iter().filter_map(|facts| {
             let value = facts.metrics.get(&self.metric)?;
             Some((*value, facts.step))
@@ -228,6 +286,19 @@ impl FromStr for Within {
                 "an age such as `24h`, or `30d/1d` for one step of each day in 30 days",
             )
         })
+    }
+}
+
+impl FromStr for Abandoned {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "newest" => Ok(Self::Newest),
+            "all" => Ok(Self::All),
+            "none" => Ok(Self::None),
+            _ => Err(refused(text, "`newest`, `all` or `none`")),
+        }
     }
 }
 

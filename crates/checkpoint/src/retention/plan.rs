@@ -1,6 +1,6 @@
 //! What a pruning will do, before it does it.
 
-use super::facts::Facts;
+use super::facts::{Facts, history};
 use super::keep::Keep;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
@@ -9,6 +9,7 @@ use crate::copies::lasting;
 use crate::delta::{Holder, References};
 use crate::error::StoreContext;
 use crate::error::chain;
+use crate::handshake;
 use crate::names::{AttemptKeys, deleted_key, hidden_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps, each_step};
 use crate::standing::{committed_attempt, deleted_attempt};
@@ -35,8 +36,8 @@ pub struct PrunePlan {
     /// Steps that are damaged, were never committed or are deleted but for their files, and why. They are not counted as kept and
     /// not removed.
     pub unusable: BTreeMap<u64, String>,
-    /// Folders of attempts that lost to another one or were given up, and are old enough to be nobody's work in progress; and those of
-    /// steps that have no attempt at all.
+    /// Folders of attempts that lost to another one or were given up, and are old enough to be nobody's work in progress; those of
+    /// steps that have no attempt at all; and those in which the ranks of a launch met.
     pub leftovers: Vec<String>,
     /// Steps that were saved anew, or came back, and have the mark of an old deletion beside them.
     pub beside: Vec<u64>,
@@ -93,7 +94,7 @@ pub fn plan(
     let seconds = now
         .duration_since(UNIX_EPOCH)
         .map_or(0, |age| age.as_secs());
-    let mut reasons = keep.reasons(&facts, seconds);
+    let mut reasons = keep.reasons(&facts, &history(store.as_ref(), &facts)?, seconds);
     for checkpoint in &good {
         let step = checkpoint.step();
         match reasons.remove(&step) {
@@ -117,6 +118,11 @@ pub fn plan(
     look_for_marks(store.as_ref(), &committed, now, &mut plan, &mut current)?;
     if let Some(age) = abandoned_after {
         plan.leftovers = leftovers(store.as_ref(), current, age, now)?;
+        for folder in handshake::folders(store.as_ref())? {
+            if is_older(store.as_ref(), &folder, age, now)? {
+                plan.leftovers.push(folder);
+            }
+        }
         let mut uploads = store.uploads("").doing(|| "list uploads".into())?;
         uploads.retain(|upload| now.duration_since(upload.begun).is_ok_and(|old| old >= age));
         plan.uploads = uploads;
@@ -164,7 +170,7 @@ fn is_only_copy(store: &dyn Store, checkpoint: &Checkpoint) -> Result<bool, Erro
     Ok(is_tier(store)? && !is_marked(store, checkpoint.keys())?)
 }
 
-/// The steps whose structure is whole, ascending; of the newest, `read_share` of the bytes as well.
+/// The steps whose structure is whole, in the order in which they were committed; of the newest, `read_share` of the bytes as well.
 fn good_steps(
     store: &Arc<dyn Store>,
     committed: &[u64],
@@ -175,8 +181,14 @@ fn good_steps(
         let opened = Checkpoint::open(store.clone(), step);
         Ok::<_, Error>(opened.and_then(|checkpoint| checkpoint.check().map(|()| checkpoint)))
     })?;
+    let mut opened: Vec<_> = committed.iter().zip(opened).collect();
+    // One that cannot be opened is not good, wherever it stands.
+    opened.sort_by_key(|(step, opened)| {
+        let line = opened.as_ref().map_or(0, |found| found.manifest().line);
+        (line, **step)
+    });
     let mut good = Vec::new();
-    for (step, opened) in committed.iter().zip(opened).rev() {
+    for (step, opened) in opened.into_iter().rev() {
         let is_newest = good.is_empty();
         let opened = opened.and_then(|checkpoint| {
             if is_newest && read_share > 0.0 {

@@ -6,13 +6,14 @@ use super::{RewriteOptions, write_files};
 use crate::Error;
 use crate::checksum::sha256_hex;
 use crate::clock::rfc3339;
-use crate::commit::Attempt;
+use crate::commit::{Attempt, Supersedes};
 use crate::error::StoreContext;
 use crate::layout::Layout;
 use crate::names::{attempt_name, random_session, step_folder};
 use crate::part::{Part, read_head};
 use crate::save::{SaveOptions, WriterPlan, asset_entries, put_assets};
 use crate::source::Source;
+use crate::{lines, run};
 use cairn_sharding::TensorSpec;
 use cairn_store::Store;
 use serde_json::Value;
@@ -80,6 +81,8 @@ pub fn rewrite(
         },
         world: new.world,
         if_committed: new.save.if_committed,
+        launch: None,
+        supersedes: Supersedes::Nothing,
     };
     if !attempt.is_committed(store.as_ref())? {
         if let Some(journal) = journal
@@ -123,6 +126,7 @@ fn write_ranks(
     plans: &[WriterPlan],
     options: &RewriteOptions,
 ) -> Result<(), Error> {
+    let line = newest_line(store.as_ref())?;
     let done = keep_finished(store.as_ref(), attempt)?;
     let skipped = done
         .iter()
@@ -139,10 +143,18 @@ fn write_ranks(
         for rank in ranks {
             let crcs = plans[*rank].image.as_ref().and_then(|_| crcs.next());
             let crcs = crcs.unwrap_or_default();
-            put_part(store.as_ref(), new, attempt, *rank, &plans[*rank], &crcs)?;
+            put_part(store.as_ref(), new, (attempt, line), *rank, &plans[*rank], &crcs)?;
         }
     }
     Ok(())
+}
+
+/// The line of the newest step: what is written into a run belongs to what is there.
+fn newest_line(store: &dyn Store) -> Result<u64, Error> {
+    match run::newest(store, &BTreeSet::new())? {
+        Some(step) => lines::line_of_newest(store, step),
+        None => lines::newest(store),
+    }
 }
 
 /// The ranks of an attempt that have put their parts. What others left is deleted: it may not be whole.
@@ -175,7 +187,7 @@ fn keep_finished(store: &dyn Store, attempt: &Attempt) -> Result<BTreeSet<usize>
 fn put_part(
     store: &dyn Store,
     new: &NewCheckpoint,
-    attempt: &Attempt,
+    (attempt, line): (&Attempt, u64),
     rank: usize,
     plan: &WriterPlan,
     crcs: &[u32],
@@ -187,6 +199,10 @@ fn put_part(
         writer: rank,
         world: new.world,
         created: rfc3339(SystemTime::now()),
+        launch: Some(attempt.name.clone()),
+        line,
+        parent: None,
+        replaces: None,
         layout_hash: plan.hash,
         layout: plan.layout.contributed_by(rank),
         file: plan.file_entry(rank, crcs),

@@ -8,6 +8,7 @@ use crate::commit::{Attempt, IfCommitted};
 use crate::copies::{Checksums, Copying, is_absent, read_manifest};
 use crate::delta::{References, pin};
 use crate::error::StoreContext;
+use crate::lines;
 use crate::names::{AttemptKeys, step_folder};
 use crate::packed;
 use crate::part::{Part, parse_whole};
@@ -109,6 +110,9 @@ fn upload_writer(route: &Route, keys: &AttemptKeys, writer: usize) -> Result<(),
     let bytes = fast.get(&key).doing(|| format!("read `{key}`"))?;
     let (read, blocks) = parse_whole(&key, &bytes)?;
     upload_assets(route, keys, &read.part)?;
+    if read.part.line > 0 {
+        lines::copy(fast.as_ref(), durable.as_ref(), read.part.line)?;
+    }
     if let Some(file) = &read.part.file {
         let own = StoredFile::all(read.part.step, keys, file, &blocks).swap_remove(0);
         if let Some(delta) = &file.delta {

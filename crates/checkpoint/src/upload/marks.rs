@@ -73,24 +73,22 @@ pub(super) fn prune(route: &Route) -> Result<(), Error> {
     let (Some(keep), tiers) = (route.keep, &route.tiers) else {
         return Ok(());
     };
-    let (fast, mut kept, mut going) = (tiers.fast().as_ref(), 0, Vec::new());
-    let mut uploaded = None;
-    for step in all_steps(fast)?.into_iter().rev() {
-        let attempts = durable_attempts(tiers, step)?;
+    let fast = tiers.fast().as_ref();
+    let (mut kept, mut going, mut uploaded) = (0, Vec::new(), None);
+    for (step, attempts) in latest_first(tiers)? {
+        let durable = attempts.iter().filter(|attempt| attempt.is_durable);
         if kept < keep.max(1) {
-            for (name, _) in attempts.iter().filter(|(_, durable)| *durable) {
-                uploaded = uploaded.max(written(fast, &AttemptKeys::new(step, name))?);
+            if let Some(newest) = durable.map(|attempt| attempt.written).max() {
+                uploaded = uploaded.max(newest);
+                kept += 1;
             }
-            kept += usize::from(attempts.iter().any(|(_, durable)| *durable));
             continue;
         }
-        for (name, durable) in attempts {
-            let keys = AttemptKeys::new(step, &name);
-            let is_given_up = || Ok::<_, Error>(written(fast, &keys)? < uploaded);
-            if durable || (tiers.is_per_node() && is_given_up()?) {
-                going.push((step, name));
-            }
-        }
+        let is_given_up = |attempt: &OnFast| tiers.is_per_node() && attempt.written < uploaded;
+        let gone = attempts
+            .into_iter()
+            .filter(|attempt| attempt.is_durable || is_given_up(attempt));
+        going.extend(gone.map(|attempt| (step, attempt.name)));
     }
     if going.is_empty() {
         return Ok(());
@@ -108,7 +106,7 @@ pub(super) fn prune(route: &Route) -> Result<(), Error> {
     }
     for (step, _) in gone {
         let folder = step_folder(step);
-        if durable_attempts(tiers, step)?.is_empty() {
+        if attempts(tiers, step)?.is_empty() {
             // Tags, and the like.
             let listing = fast.list(&folder).doing(|| format!("list `{folder}`"))?;
             listing
@@ -128,17 +126,38 @@ fn written(fast: &dyn Store, keys: &AttemptKeys) -> Result<Option<SystemTime>, E
     Ok(files.map(|meta| meta.modified).max())
 }
 
-/// The attempts of a step on the fast tier, and whether each is durable.
-fn durable_attempts(tiers: &Tiered, step: u64) -> Result<Vec<(String, bool)>, Error> {
-    let folder = step_folder(step);
-    let attempts = tiers.fast().list_folders(&folder);
-    let attempts = attempts.doing(|| format!("list `{folder}`"))?.into_iter();
-    attempts
-        .map(|attempt| {
-            let durable = is_durable(tiers, &AttemptKeys::new(step, &attempt))?;
-            Ok((attempt, durable))
+/// An attempt on the fast tier.
+struct OnFast {
+    name: String,
+    is_durable: bool,
+    written: Option<SystemTime>,
+}
+
+/// The steps on the fast tier with their attempts, the one that was written last first.
+fn latest_first(tiers: &Tiered) -> Result<Vec<(u64, Vec<OnFast>)>, Error> {
+    let steps = all_steps(tiers.fast().as_ref())?.into_iter();
+    let steps = steps.map(|step| Ok::<_, Error>((step, attempts(tiers, step)?)));
+    let mut steps = steps.collect::<Result<Vec<_>, _>>()?;
+    let written = |attempts: &[OnFast]| attempts.iter().map(|attempt| attempt.written).max();
+    steps.sort_by_key(|(step, attempts)| (written(attempts), *step));
+    steps.reverse();
+    Ok(steps)
+}
+
+/// The attempts of a step on the fast tier.
+fn attempts(tiers: &Tiered, step: u64) -> Result<Vec<OnFast>, Error> {
+    let (fast, folder) = (tiers.fast().as_ref(), step_folder(step));
+    let names = fast.list_folders(&folder);
+    let names = names.doing(|| format!("list `{folder}`"))?.into_iter();
+    let look = |name: String| {
+        let keys = AttemptKeys::new(step, &name);
+        Ok(OnFast {
+            is_durable: is_durable(tiers, &keys)?,
+            written: written(fast, &keys)?,
+            name,
         })
-        .collect()
+    };
+    names.map(look).collect()
 }
 
 /// Takes the manifest away, if it is this attempt's, and what the attempt says that it may refer to: it does not any more. Whether it did:

@@ -2,7 +2,7 @@
 
 use super::{Origin, Route, Upload, marks};
 use crate::Error;
-use crate::commit::{Attempt, IfCommitted};
+use crate::commit::{Attempt, IfCommitted, Supersedes};
 use crate::error::{StoreContext, chain};
 use crate::names::{AttemptKeys, step_folder};
 use crate::part::read_head;
@@ -86,6 +86,8 @@ fn left(route: &Route, step: u64, name: String) -> Result<Option<Upload>, Error>
         name,
         world: part.world,
         if_committed: IfCommitted::Refuse,
+        launch: None,
+        supersedes: Supersedes::Nothing,
     };
     let created = part.created;
     let origin = Origin::Left { created };

@@ -161,7 +161,7 @@ fn pieces_that_end_inside_a_byte_are_refused_before_anything_is_written() {
     let (halves, bytes) = (spec("tp=2", "f4[4, 6@tp]"), [0; 6]);
     let mut state = State::new(0);
     state.tensor("t", &halves, &bytes).unwrap();
-    let world = World::new(0, 2, "halves").unwrap();
+    let world = World::new(0, 2, "halves").unwrap().unique();
     let run = Checkpointer::with_options(store.clone(), world, quick());
     let error = run
         .save(1, &state, &SaveOptions::default())
@@ -416,7 +416,7 @@ fn a_rank_that_never_hears_of_the_others_writes_the_same_file() {
     let rank = |store: &Arc<dyn cairn_store::Store>, rank: usize, patience: Duration| {
         let mut options = quick();
         options.commit_timeout = patience;
-        let world = World::new(rank, 4, "alone").unwrap();
+        let world = World::new(rank, 4, "alone").unwrap().unique();
         let run = Checkpointer::with_options(store.clone(), world, options);
         let local = model.local(rank);
         run.save(1, &model.state(rank, &local), &SaveOptions::default())

@@ -371,7 +371,7 @@ fn a_step_that_one_rank_skips_is_skipped_by_all() {
         ..Options::default()
     };
     let rank = |rank| {
-        let world = World::new(rank, 2, "skipping").unwrap();
+        let world = World::new(rank, 2, "skipping").unwrap().unique();
         Checkpointer::with_options(store.clone(), world, options.clone())
     };
     let spec = TensorSpec::parse(&Mesh::new([("dp", 2)]).unwrap(), "u8[4096]").unwrap();

@@ -15,7 +15,7 @@ type Results = Vec<Result<SaveReport, Arc<Error>>>;
 
 fn launch(name: &str, size: usize) -> Vec<World> {
     (0..size)
-        .map(|rank| World::new(rank, size, name).unwrap())
+        .map(|rank| World::new(rank, size, name).unwrap().unique())
         .collect()
 }
 

@@ -189,7 +189,7 @@ fn save(store: &Arc<dyn Store>, rank: usize, timeout: Duration) -> Saving {
         takeover: Duration::ZERO,
         ..Options::default()
     };
-    let world = World::new(rank, 2, "one launch").unwrap();
+    let world = World::new(rank, 2, "one launch").unwrap().unique();
     let run = Checkpointer::with_options(store.clone(), world, options);
     let mut state = State::new(rank);
     state.tensor("w", &spec, &[0; 8]).unwrap();

@@ -53,7 +53,10 @@ impl Keeper {
         let session = (group.rank() == 0).then(|| own.session().to_string());
         let session = broadcast_value(group, 0, session.as_ref())?;
         let world = World::new(group.rank(), group.size(), session);
-        let world = world.expect("a rank is less than the size of its group");
+        // Rank 0 drew the name for this launch.
+        let world = world
+            .expect("a rank is less than the size of its group")
+            .unique();
         let mut options = home.options;
         options.delta |= settings.checkpoints.delta;
         options.compress |= settings.checkpoints.compress;

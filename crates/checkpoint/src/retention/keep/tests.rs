@@ -22,7 +22,7 @@ fn with_loss(step: u64, loss: f64) -> Facts {
 }
 
 fn kept(keep: &Keep, steps: &[Facts], now: u64) -> Vec<u64> {
-    keep.reasons(steps, now).into_keys().collect()
+    keep.reasons(steps, &History::default(), now).into_keys().collect()
 }
 
 fn best(text: &str) -> Keep {
@@ -138,7 +138,7 @@ fn every_rule_that_keeps_a_step_is_named() {
         every: Some(5),
         ..best("min:loss:1")
     };
-    let reasons = keep.reasons(&steps, 0);
+    let reasons = keep.reasons(&steps, &History::default(), 0);
     assert_eq!(
         reasons[&10],
         ["last", "every 5", "best min loss", "tag golden"]
