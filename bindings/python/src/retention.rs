@@ -2,7 +2,7 @@
 
 use crate::errors::{OrRaise, raise};
 use cairn::checkpoint::parse_age;
-use cairn::checkpoint::retention::{Best, Keep, Within};
+use cairn::checkpoint::retention::{Abandoned, Best, Keep, Within};
 use pyo3::prelude::*;
 
 /// Which steps stay.
@@ -17,6 +17,7 @@ impl Policy {
         every: Option<u64>,
         best: Vec<String>,
         within: Vec<String>,
+        abandoned: &str,
         grace: &str,
         read_share: f64,
     ) -> PyResult<Self> {
@@ -31,11 +32,13 @@ impl Policy {
         }
         let best: Result<_, _> = best.iter().map(|rule| rule.parse::<Best>()).collect();
         let within: Result<_, _> = within.iter().map(|rule| rule.parse::<Within>()).collect();
+        let abandoned: Result<Abandoned, _> = abandoned.parse();
         Ok(Self(Keep {
             last,
             every,
             best: best.or_raise()?,
             within: within.or_raise()?,
+            abandoned: abandoned.or_raise()?,
             grace,
             read_share,
         }))

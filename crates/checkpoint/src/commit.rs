@@ -89,9 +89,7 @@ impl Attempt {
     /// Refuses a step that is committed already, unless it is to be replaced.
     pub(crate) fn refuse_committed(&self, store: &dyn Store) -> Result<(), Error> {
         match self.committed(store)? {
-            Some(found)
-                if self.if_committed == IfCommitted::Refuse && !self.supersedes(&found) =>
-            {
+            Some(found) if self.if_committed == IfCommitted::Refuse && !self.supersedes(&found) => {
                 Err(Error::StepTaken {
                     step: self.step,
                     attempt: found.attempt,
@@ -260,9 +258,7 @@ impl Attempt {
     fn check_alone(&self, store: &dyn Store, mode: PutMode) -> Result<(), Error> {
         match hidden_attempt(store, self.step) {
             Err(error) if error.is_damage() => Ok(()),
-            Ok(Some(attempt))
-                if attempt != self.name && mode == PutMode::Create =>
-            {
+            Ok(Some(attempt)) if attempt != self.name && mode == PutMode::Create => {
                 self.take_back(store)?;
                 let step = self.step;
                 Err(Error::StepTaken { step, attempt })

@@ -216,7 +216,12 @@ impl Manifest {
             members.insert("rewrite_of".into(), json!(attempt));
         }
         members.insert("created".into(), json!(self.created));
-        put_origin(&mut members, self.launch.as_ref(), self.line, self.parent.as_ref());
+        put_origin(
+            &mut members,
+            self.launch.as_ref(),
+            self.line,
+            self.parent.as_ref(),
+        );
         members.insert("tags".into(), json!(self.tags));
         members.insert("len_bytes".into(), json!(self.len_bytes));
         if let Some(delta) = &self.delta {

@@ -148,7 +148,12 @@ impl Part {
         members.insert("writer".into(), json!(self.writer));
         members.insert("world".into(), json!(self.world));
         members.insert("created".into(), json!(self.created));
-        put_origin(&mut members, self.launch.as_ref(), self.line, self.parent.as_ref());
+        put_origin(
+            &mut members,
+            self.launch.as_ref(),
+            self.line,
+            self.parent.as_ref(),
+        );
         if let Some(attempt) = &self.replaces {
             members.insert("replaces".into(), json!(attempt));
         }

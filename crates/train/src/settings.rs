@@ -1,6 +1,6 @@
 //! Everything about a run that a person chooses, as plain data.
 
-use cairn_checkpoint::retention::{Best, Keep, Within};
+use cairn_checkpoint::retention::{Abandoned, Best, Keep, Within};
 use cairn_sharding::Mesh;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -220,6 +220,8 @@ pub struct Checkpoints {
     pub keep_best: Vec<Best>,
     /// Steps of a time before now stay, too.
     pub keep_within: Vec<Within>,
+    /// Which of the steps that the run abandoned when it went back stay, too.
+    pub keep_abandoned: Abandoned,
     /// How many seconds the files of a deleted step stay for those who read it.
     pub keep_grace: u64,
     /// How many saves in a row may fail before the run ends; any number if not given.
@@ -244,6 +246,7 @@ impl Checkpoints {
             every: self.keep_every,
             best: self.keep_best.clone(),
             within: self.keep_within.clone(),
+            abandoned: self.keep_abandoned,
             grace: Duration::from_secs(self.keep_grace),
             read_share: 0.0,
         })

@@ -113,7 +113,14 @@ class Counter:
 @final
 class Policy:
     def __new__(
-        cls, last: int, every: int | None, best: Sequence[str], within: Sequence[str], grace: str, read_share: float
+        cls,
+        last: int,
+        every: int | None,
+        best: Sequence[str],
+        within: Sequence[str],
+        abandoned: str,
+        grace: str,
+        read_share: float,
     ) -> Policy: ...
 
 @final

@@ -18,7 +18,7 @@ class Keep:
     >>> cairn.Keep(last=3, every=1000, best="min:eval_loss:2", within=["24h", "30d/1d"])
     """
 
-    #: The newest this many.
+    #: The newest this many, of those that led to the newest.
     last: int = 1
     #: Every step that is a multiple of this.
     every: int | None = None
@@ -26,6 +26,8 @@ class Keep:
     best: str | Sequence[str] = ()
     #: Those of a time before now: ``"24h"`` for all of them, ``"30d/1d"`` for the first of each day.
     within: str | Sequence[str] = ()
+    #: Where the run went back, it abandoned steps: ``"newest"`` keeps the newest of each such line, ``"all"`` all, ``"none"`` none.
+    abandoned: str = "newest"
     #: How long the files of a deleted step stay, for those who have it open.
     grace: str = "0s"
     #: How much of the newest step is read and compared before anything is deleted, from 0 to 1. If it is damaged, it does not count.
@@ -33,7 +35,13 @@ class Keep:
 
     def _policy(self) -> _cairn.Policy:
         return _cairn.Policy(
-            self.last, self.every, _listed(self.best), _listed(self.within), self.grace, float(self.read_data)
+            self.last,
+            self.every,
+            _listed(self.best),
+            _listed(self.within),
+            self.abandoned,
+            self.grace,
+            float(self.read_data),
         )
 
 

@@ -29,7 +29,9 @@ fn launch(store: &Arc<dyn Store>, size: usize) -> Vec<String> {
     let ranks: Vec<_> = (0..size)
         .map(|rank| {
             let store = store.clone();
-            thread::spawn(move || agree(store.as_ref(), &named(rank, size), Duration::from_secs(60)))
+            thread::spawn(move || {
+                agree(store.as_ref(), &named(rank, size), Duration::from_secs(60))
+            })
         })
         .collect();
     let agreed = ranks.into_iter().map(|rank| rank.join().unwrap().unwrap());
@@ -51,7 +53,10 @@ fn the_offer_of_a_launch_that_died_is_not_taken() {
     let store = memory();
     let dead = named(0, 2);
     let alone = agree(store.as_ref(), &dead, Duration::ZERO).unwrap_err();
-    assert!(matches!(alone, Error::RanksAbsent { ref missing, .. } if *missing == [1]), "{alone}");
+    assert!(
+        matches!(alone, Error::RanksAbsent { ref missing, .. } if *missing == [1]),
+        "{alone}"
+    );
     let found = launch(&store, 2);
     assert_eq!(found[0], found[1]);
     assert_ne!(found[0], dead.process());
@@ -61,7 +66,10 @@ fn the_offer_of_a_launch_that_died_is_not_taken() {
 fn a_rank_without_a_rank_0_ends_in_time_and_says_who_is_missing() {
     let store = memory();
     let error = agree(store.as_ref(), &named(1, 2), Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, Error::RanksAbsent { ref missing, .. } if *missing == [0]), "{error}");
+    assert!(
+        matches!(error, Error::RanksAbsent { ref missing, .. } if *missing == [0]),
+        "{error}"
+    );
     assert!(error.hint().is_some());
 }
 
@@ -80,7 +88,9 @@ fn two_processes_that_claim_one_rank_are_found() {
         .collect();
     let error = rank_0.join().unwrap().unwrap_err();
     assert!(matches!(error, Error::RankTwice { rank: 1, .. }), "{error}");
-    twice.into_iter().for_each(|rank| drop(rank.join().unwrap().unwrap_err()));
+    twice
+        .into_iter()
+        .for_each(|rank| drop(rank.join().unwrap().unwrap_err()));
 }
 
 #[test]

@@ -91,7 +91,10 @@ fn a_new_run_in_an_old_folder_is_refused_steps_that_are_taken_and_begins_a_line_
     let run = launch(&store);
     save_all(&run, &[5]);
     let refused = save(&run, 10).unwrap_err();
-    assert!(matches!(*refused, Error::StepTaken { step: 10, .. }), "{refused}");
+    assert!(
+        matches!(*refused, Error::StepTaken { step: 10, .. }),
+        "{refused}"
+    );
     assert_eq!((line(&store, 5), line(&store, 10)), (1, 0));
     assert_eq!(latest(&store), 5);
 }
@@ -122,8 +125,15 @@ fn the_history_leads_from_the_newest_line_to_the_first() {
     let history = History::read(store.as_ref(), 2, &BTreeMap::new()).unwrap();
     let led = [(0, 10), (0, 20), (1, 21), (1, 22), (2, 24)];
     let abandoned = [(0, 30), (1, 23)];
-    assert!(led.iter().all(|(line, step)| history.contains(*line, *step)));
-    assert!(abandoned.iter().all(|(line, step)| !history.contains(*line, *step)));
+    assert!(
+        led.iter()
+            .all(|(line, step)| history.contains(*line, *step))
+    );
+    assert!(
+        abandoned
+            .iter()
+            .all(|(line, step)| !history.contains(*line, *step))
+    );
     assert_eq!(history.forks().collect::<Vec<_>>(), [(1, 22), (0, 20)]);
 }
 
@@ -136,7 +146,14 @@ fn where_nothing_says_where_a_line_began_no_older_step_counts_as_abandoned() {
     let history = History::read(store.as_ref(), 1, &BTreeMap::new()).unwrap();
     assert!(history.contains(0, 20) && history.contains(1, 11));
     // The steps themselves may know.
-    let known = BTreeMap::from([(1, Checkpoint::open(store.clone(), 11).unwrap().manifest().parent.clone())]);
+    let known = BTreeMap::from([(
+        1,
+        Checkpoint::open(store.clone(), 11)
+            .unwrap()
+            .manifest()
+            .parent
+            .clone(),
+    )]);
     let history = History::read(store.as_ref(), 1, &known).unwrap();
     assert!(history.contains(0, 10) && !history.contains(0, 20));
 }
@@ -146,7 +163,12 @@ fn older_versions_are_kept_from_runs_with_more_than_one_line() {
     let store = memory();
     save_all(&launch(&store), &[10, 20]);
     save_all(&back_to(&store, 10), &[11]);
-    let commit = |step| String::from_utf8(store.get(&crate::names::commit_key(step)).unwrap()).unwrap();
-    assert!(commit(11).contains(r#""needs":["lines"]"#), "{}", commit(11));
+    let commit =
+        |step| String::from_utf8(store.get(&crate::names::commit_key(step)).unwrap()).unwrap();
+    assert!(
+        commit(11).contains(r#""needs":["lines"]"#),
+        "{}",
+        commit(11)
+    );
     assert!(!commit(20).contains("needs"));
 }

@@ -108,7 +108,9 @@ impl Keep {
             keep(step, reason.into());
         }
         if let Some((line, step)) = history.forks().next()
-            && current.iter().any(|facts| (facts.line, facts.step) == (line, step))
+            && current
+                .iter()
+                .any(|facts| (facts.line, facts.step) == (line, step))
         {
             keep(step, "the newest line began here".into());
         }
@@ -140,10 +142,8 @@ impl Abandoned {
                 .map(|facts| (facts.step, "abandoned"))
                 .collect(),
             Abandoned::Newest => {
-                let newest: BTreeMap<u64, u64> = steps
-                    .iter()
-                    .map(|facts| (facts.line, facts.step))
-                    .collect();
+                let newest: BTreeMap<u64, u64> =
+                    steps.iter().map(|facts| (facts.line, facts.step)).collect();
                 newest
                     .into_values()
                     .map(|step| (step, "newest of an abandoned line"))

@@ -143,7 +143,14 @@ fn write_ranks(
         for rank in ranks {
             let crcs = plans[*rank].image.as_ref().and_then(|_| crcs.next());
             let crcs = crcs.unwrap_or_default();
-            put_part(store.as_ref(), new, (attempt, line), *rank, &plans[*rank], &crcs)?;
+            put_part(
+                store.as_ref(),
+                new,
+                (attempt, line),
+                *rank,
+                &plans[*rank],
+                &crcs,
+            )?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::complete;
 use crate::units::{parse_age, parse_percent};
-use cairn::checkpoint::retention::{Best, Within};
+use cairn::checkpoint::retention::{Abandoned, Best, Within};
 use clap::Args;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Prune {
     /// The folder of a run
     #[arg(add = complete::paths())]
     pub(crate) run: String,
-    /// Keep the newest N steps
+    /// Keep the newest N steps of those that led to the newest one
     #[arg(long, value_name = "N")]
     pub(crate) keep_last: Option<usize>,
     /// Keep steps that are a multiple of N
@@ -33,6 +33,9 @@ pub(crate) struct Prune {
     /// Keep the steps of a time before now: 24h for all of them, 30d/1d for one of each day; may be given several times
     #[arg(long, value_name = "RULE", value_parser = within)]
     pub(crate) keep_within: Vec<Within>,
+    /// Where the run went back, it abandoned steps: keep the `newest` of each such line (without this option, too), `all`, or `none`
+    #[arg(long, value_name = "WHICH", value_parser = abandoned)]
+    pub(crate) keep_abandoned: Option<Abandoned>,
     /// Leave the files of deleted steps for AGE, for those who have them open; a later `prune` takes them away
     #[arg(long, value_name = "AGE", default_value = "0s", value_parser = parse_age)]
     pub(crate) grace: Duration,
@@ -73,6 +76,10 @@ fn best(text: &str) -> Result<Best, String> {
 }
 
 fn within(text: &str) -> Result<Within, String> {
+    text.parse().map_err(rule)
+}
+
+fn abandoned(text: &str) -> Result<Abandoned, String> {
     text.parse().map_err(rule)
 }
 

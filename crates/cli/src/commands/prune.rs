@@ -6,7 +6,7 @@ use crate::open::open_run;
 use crate::printer::Printer;
 use crate::table::{Paint, Style, Table, cell};
 use crate::units::{plural, size};
-use cairn::checkpoint::retention::{Keep, PrunePlan, plan, prune};
+use cairn::checkpoint::retention::{Abandoned, Keep, PrunePlan, plan, prune};
 use cairn::checkpoint::step_folder;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -63,11 +63,17 @@ fn rules(args: &Prune) -> Keep {
         && args.keep_every.is_none()
         && args.keep_best.is_empty()
         && args.keep_within.is_empty();
+    let abandoned = if none {
+        Abandoned::All
+    } else {
+        Abandoned::default()
+    };
     Keep {
         last: args.keep_last.unwrap_or(if none { usize::MAX } else { 0 }),
         every: args.keep_every,
         best: args.keep_best.clone(),
         within: args.keep_within.clone(),
+        abandoned: args.keep_abandoned.unwrap_or(abandoned),
         grace: args.grace,
         read_share: args.read_data.unwrap_or(0.0),
     }

@@ -6,11 +6,17 @@ use crate::parallel::axis_size;
 use crate::settings::{
     Checkpoints, LearningRate, Optimizer, Parallel, Precision, Recompute, Settings, Shape,
 };
+use cairn_checkpoint::retention::Abandoned;
 use cairn_checkpoint::{Error as CheckpointError, parse_age};
 use cairn_sharding::Mesh;
 use std::str::FromStr;
 
 const PRECISIONS: &[(&str, Precision)] = &[("f32", Precision::F32), ("bf16", Precision::Bf16)];
+const ABANDONED: &[(&str, Abandoned)] = &[
+    ("newest", Abandoned::Newest),
+    ("all", Abandoned::All),
+    ("none", Abandoned::None),
+];
 const RECOMPUTE: &[(&str, Recompute)] = &[
     ("nothing", Recompute::Nothing),
     ("selected", Recompute::Selected),
@@ -111,6 +117,7 @@ fn checkpoints(root: &Reader<'_>) -> Checkpoints {
         keep_every: table.within("keep_every", 1.., "at least 1"),
         keep_best: rules(&table, "keep_best"),
         keep_within: rules(&table, "keep_within"),
+        keep_abandoned: table.choice("keep_abandoned", ABANDONED, Abandoned::Newest),
         keep_grace: grace(&table),
         max_failed: table.optional("max_failed"),
         ema: table.within("ema", 0.0..1.0, "at least 0 and less than 1"),

@@ -22,7 +22,9 @@ fn with_loss(step: u64, loss: f64) -> Facts {
 }
 
 fn kept(keep: &Keep, steps: &[Facts], now: u64) -> Vec<u64> {
-    keep.reasons(steps, &History::default(), now).into_keys().collect()
+    keep.reasons(steps, &History::default(), now)
+        .into_keys()
+        .collect()
 }
 
 fn best(text: &str) -> Keep {
