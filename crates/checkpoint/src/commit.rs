@@ -79,6 +79,11 @@ struct Failure {
     /// The attempt that holds the step, if that is why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     taken: Option<String>,
+    /// The writers it waited for in vain, and how long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    waited: Duration,
 }
 
 impl Attempt {
@@ -115,7 +120,7 @@ impl Attempt {
             if self.is_safe(store)? {
                 return Ok(());
             }
-            self.check_failure(store)?;
+            self.check_failure(store, writer)?;
             let waited = clock.elapsed().saturating_sub(start);
             let is_late = waited >= patience.timeout;
             if writer == 0 || waited >= patience.takeover || is_late {
@@ -352,7 +357,8 @@ impl Attempt {
         Ok(missing.map(|(writer, _)| writer).collect())
     }
 
-    fn check_failure(&self, store: &dyn Store) -> Result<(), Error> {
+    /// Whether this attempt was given up, as `writer` has to be told.
+    pub(crate) fn check_failure(&self, store: &dyn Store, writer: usize) -> Result<(), Error> {
         let key = self.keys().failed();
         let bytes = match store.get(&key) {
             Err(cairn_store::Error::NotFound { .. }) => return Ok(()),
@@ -363,10 +369,29 @@ impl Attempt {
             message: "for a reason that cannot be read".into(),
             skipped: false,
             taken: None,
+            missing: Vec::new(),
+            waited: Duration::ZERO,
         });
         if let Some(attempt) = failure.taken {
             let step = self.step;
             return Err(Error::StepTaken { step, attempt });
+        }
+        let (missing, waited) = (failure.missing, failure.waited);
+        if missing.contains(&writer) {
+            let seconds = waited.as_secs();
+            return Err(Error::WriterFailed {
+                step: self.step,
+                writer: failure.writer,
+                message: format!("it waited {seconds} s for this one and gave up"),
+            });
+        }
+        if !missing.is_empty() {
+            let step = self.step;
+            return Err(Error::WritersMissing {
+                step,
+                missing,
+                waited,
+            });
         }
         if failure.skipped {
             let (step, reason) = (self.step, failure.message);
@@ -387,11 +412,19 @@ impl Attempt {
             Error::StepTaken { attempt, .. } => Some(attempt.clone()),
             _ => None,
         };
+        let (missing, waited) = match error {
+            Error::WritersMissing {
+                missing, waited, ..
+            } => (missing.clone(), *waited),
+            _ => (Vec::new(), Duration::ZERO),
+        };
         let failure = Failure {
             writer,
             message: chain(error),
             skipped: matches!(error, Error::Skipped { .. }),
             taken,
+            missing,
+            waited,
         };
         let bytes = serde_json::to_vec(&failure).expect("a failure is JSON");
         if let Err(error) = store.put(&self.keys().failed(), &bytes, PutMode::Create) {

@@ -336,7 +336,7 @@ fn look_at(store: &dyn Store, step: u64, attempt: &str) -> Result<Unfinished, Er
 /// Commits a step whose parts are all there; on tiers, on the one where its writers look for parts. Does nothing if it is committed.
 ///
 /// # Errors
-/// [`Error::Incomplete`] if no attempt has all its parts, or two have; damage in the parts.
+/// [`Error::Incomplete`] if no attempt has all its parts, or two have; why its writers gave it up, if they did; damage in the parts.
 pub fn finish(store: &dyn Store, step: u64) -> Result<(), Error> {
     let store = match store.tiers() {
         Some(tiers) if tiers.is_per_node() => tiers.durable().as_ref(),
@@ -367,6 +367,8 @@ pub fn finish(store: &dyn Store, step: u64) -> Result<(), Error> {
         launch: None,
         supersedes: Supersedes::Nothing,
     };
+    // A part that came when the others had given up may be of another moment.
+    attempt.check_failure(store, usize::MAX)?;
     attempt
         .commit(store)
         .inspect_err(|error| tracing::warn!(step, error = %chain(error), "cannot finish"))
