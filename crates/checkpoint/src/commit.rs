@@ -86,6 +86,32 @@ struct Failure {
     waited: Duration,
 }
 
+impl Failure {
+    /// What was left by a writer that gave up, if one did.
+    fn read(store: &dyn Store, keys: &AttemptKeys) -> Result<Option<Self>, Error> {
+        let key = keys.failed();
+        let bytes = match store.get(&key) {
+            Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
+            result => result.doing(|| format!("read `{key}`"))?,
+        };
+        let failure = serde_json::from_slice(&bytes).unwrap_or_else(|_| Self {
+            writer: 0,
+            message: "for a reason that cannot be read".into(),
+            skipped: false,
+            taken: None,
+            missing: Vec::new(),
+            waited: Duration::ZERO,
+        });
+        Ok(Some(failure))
+    }
+}
+
+/// Whether the writers of an attempt gave it up because some did not come.
+pub(crate) fn missed_writers(store: &dyn Store, keys: &AttemptKeys) -> Result<bool, Error> {
+    let failure = Failure::read(store, keys)?;
+    Ok(failure.is_some_and(|failure| !failure.missing.is_empty()))
+}
+
 impl Attempt {
     pub(crate) fn keys(&self) -> AttemptKeys {
         AttemptKeys::new(self.step, &self.name)
@@ -125,7 +151,8 @@ impl Attempt {
             let is_late = waited >= patience.timeout;
             if writer == 0 || waited >= patience.takeover || is_late {
                 let mut missing = self.missing_writers(store)?;
-                if missing.is_empty() {
+                let is_complete = missing.is_empty();
+                if is_complete {
                     if self.may_commit(store, writer)? {
                         let committed = self.commit(store);
                         return committed.inspect_err(|error| {
@@ -142,7 +169,7 @@ impl Attempt {
                         missing,
                         waited,
                     };
-                    if patience.is_final {
+                    if patience.is_final && !is_complete {
                         // A writer that comes later must not complete it: by then the state may be another one.
                         self.report_failure(store, writer, &error);
                     }
@@ -358,20 +385,10 @@ impl Attempt {
     }
 
     /// Whether this attempt was given up, as `writer` has to be told.
-    pub(crate) fn check_failure(&self, store: &dyn Store, writer: usize) -> Result<(), Error> {
-        let key = self.keys().failed();
-        let bytes = match store.get(&key) {
-            Err(cairn_store::Error::NotFound { .. }) => return Ok(()),
-            result => result.doing(|| format!("read `{key}`"))?,
+    fn check_failure(&self, store: &dyn Store, writer: usize) -> Result<(), Error> {
+        let Some(failure) = Failure::read(store, &self.keys())? else {
+            return Ok(());
         };
-        let failure = serde_json::from_slice(&bytes).unwrap_or_else(|_| Failure {
-            writer: 0,
-            message: "for a reason that cannot be read".into(),
-            skipped: false,
-            taken: None,
-            missing: Vec::new(),
-            waited: Duration::ZERO,
-        });
         if let Some(attempt) = failure.taken {
             let step = self.step;
             return Err(Error::StepTaken { step, attempt });

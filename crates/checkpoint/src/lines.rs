@@ -17,7 +17,6 @@ use crate::copies;
 use crate::error::StoreContext;
 use crate::manifest::{Manifest, put_version};
 use crate::part::field;
-use crate::run::all_steps;
 use crate::seal::{seal, unseal};
 use cairn_store::{Error as StoreError, ObjectMeta, PutMode, Store};
 use serde::{Deserialize, Serialize};
@@ -159,14 +158,15 @@ pub(crate) fn line_of_newest(store: &dyn Store, step: u64) -> Result<u64, Error>
     Ok(line_of(store, step, newest)?.unwrap_or(newest))
 }
 
-/// Of the steps that `wanted` admits, the one that was committed last. `newest` is the number of the newest line.
+/// Of those of `steps` that `wanted` admits, the one that was committed last. `newest` is the number of the newest line.
 pub(crate) fn last_committed(
     store: &dyn Store,
+    steps: &[u64],
     newest: u64,
     wanted: impl Fn(&u64) -> bool,
 ) -> Result<Option<u64>, Error> {
     let mut found = None;
-    for step in all_steps(store)?.into_iter().rev().filter(wanted) {
+    for step in steps.iter().copied().rev().filter(wanted) {
         let line = line_of(store, step, newest)?;
         // Along the newest line the highest number is the last.
         if line.is_some_and(|line| line >= newest) {

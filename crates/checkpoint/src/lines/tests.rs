@@ -154,9 +154,10 @@ fn where_nothing_says_where_a_line_began_no_older_step_counts_as_abandoned() {
     let history = history_of(&store);
     assert!(history.contains(0, 10) && !history.contains(0, 20));
     // Of a line whose steps are gone, nobody does.
-    save_all(&back_to(&store, 11), &[11]);
-    let history = History::read(store.as_ref(), [(2, 11, None)]).unwrap();
-    assert!(history.contains(0, 20) && history.contains(2, 11));
+    save_all(&back_to(&store, 11), &[12]);
+    save_all(&back_to(&store, 11), &[13]);
+    let history = History::read(store.as_ref(), [(2, 13, None)]).unwrap();
+    assert!(history.contains(0, 20) && history.contains(2, 13));
 }
 
 #[test]

@@ -161,9 +161,10 @@ fn a_save_that_its_writers_gave_up_is_not_finished() {
         &deadlines(500, 10),
     );
     results[0].as_ref().unwrap_err();
-    assert!(unfinished(store.as_ref(), 1).unwrap()[0].is_complete());
+    let left = &unfinished(store.as_ref(), 1).unwrap()[0];
+    assert!(left.missing.is_empty() && left.is_given_up && !left.is_complete());
     let error = finish(store.as_ref(), 1).unwrap_err();
-    assert!(matches!(error, Error::WritersMissing { .. }), "{error}");
+    assert!(matches!(error, Error::Incomplete { .. }), "{error}");
 }
 
 #[test]
