@@ -16,7 +16,7 @@ use crate::workers::{asking, gather};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a writer that waits for others rests between two looks, at first and after a while.
@@ -54,6 +54,24 @@ pub(crate) struct Patience {
     pub(crate) takeover: Duration,
     /// Whether a commit that fails is the end of the attempt, which is told to the others.
     pub(crate) is_final: bool,
+    /// When nobody waits for anybody any more, whatever the time-out.
+    pub(crate) cutoff: Cutoff,
+}
+
+/// A moment, by the clock of the run, after which nobody waits for others. There is none before it is set.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cutoff(Arc<OnceLock<Duration>>);
+
+impl Cutoff {
+    /// Sets it; the first time counts.
+    pub(crate) fn set(&self, at: Duration) {
+        let _ = self.0.set(at);
+    }
+
+    /// Whether it has come.
+    pub(crate) fn is_over(&self, clock: &dyn Clock) -> bool {
+        self.0.get().is_some_and(|at| clock.elapsed() >= *at)
+    }
 }
 
 /// One save, as its committers see it.
@@ -148,7 +166,7 @@ impl Attempt {
             }
             self.check_failure(store, writer)?;
             let waited = clock.elapsed().saturating_sub(start);
-            let is_late = waited >= patience.timeout;
+            let is_late = waited >= patience.timeout || patience.cutoff.is_over(clock);
             if writer == 0 || waited >= patience.takeover || is_late {
                 let mut missing = self.missing_writers(store)?;
                 let is_complete = missing.is_empty();
