@@ -13,8 +13,8 @@ use crate::source::Source;
 use cairn::checkpoint::retention;
 use cairn::checkpoint::signing::{PublicKey, SecretKey, sign};
 use cairn::checkpoint::{
-    Checkpointer, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState, Watch, World,
-    survey, survey_signed,
+    Checkpointer, Error, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState,
+    Watch, World, survey, survey_signed,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -41,7 +41,7 @@ impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
         scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, delta = false, compress = false,
-        bytes_per_second = None, require_key = None, storage_options = None, keeper = None, keep_fast = None, upload_timeout = None))]
+        bytes_per_second = None, require_key = None, storage_options = None, keeper = None, keep_fast = None, upload_timeout = None, unique = false))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
@@ -63,8 +63,9 @@ impl Run {
         keeper: Option<&str>,
         keep_fast: Option<usize>,
         upload_timeout: Option<f64>,
+        unique: bool,
     ) -> PyResult<Self> {
-        let world = world_of(rank, size, session)?;
+        let world = world_of(rank, size, session, unique)?;
         let mut options = Options::default();
         if let Some(value) = commit_timeout {
             options.commit_timeout = seconds("commit_timeout", value)?;
@@ -167,7 +168,14 @@ impl Run {
             assets: assets.unwrap_or_default(),
         };
         let saving = py.detach(|| self.inner().save(step, &state, &options));
-        saving.or_raise().map(Saving)
+        saving.map(Saving).map_err(|error| {
+            let raised = exception(&error);
+            if let Error::PreviousSave { .. } | Error::NotUploaded { .. } = error {
+                // Whoever calls again saves this step: it must not be given up.
+                let _ = raised.value(py).setattr("nothing_begun", true);
+            }
+            raised
+        })
     }
 
     /// Brings averages up to date in the background; whether any was due.
@@ -242,11 +250,28 @@ impl Run {
         waited.map_err(|error| exception(&error))
     }
 
-    /// Tells the other ranks that this one will not save `step`, so that they do not wait for it.
-    fn give_up(&self, py: Python, step: u64, reason: &str) -> PyResult<()> {
+    /// How many attempts at `step` this rank has made or given up.
+    fn attempts(&self, py: Python, step: u64) -> u64 {
+        py.detach(|| self.inner().attempts(step))
+    }
+
+    /// Tells the other ranks that this one will not save `step`, so that they do not wait for it. The attempt is the one with the number
+    /// that `attempts` had before it, which may have begun.
+    #[pyo3(signature = (step, reason, attempt = None))]
+    fn give_up(&self, py: Python, step: u64, reason: &str, attempt: Option<u64>) -> PyResult<()> {
         self.check_process()?;
-        py.detach(|| self.inner().give_up(step, reason));
+        py.detach(|| {
+            let attempt = attempt.unwrap_or_else(|| self.inner().attempts(step));
+            self.inner().give_up_attempt(step, attempt, reason);
+        });
         Ok(())
+    }
+
+    /// Says that the state now comes from `source`, which was loaded: what is saved next follows it.
+    fn resumed_from(&self, py: Python, source: &Source) {
+        if let Some(checkpoint) = source.as_checkpoint() {
+            py.detach(|| self.inner().resumed_from(checkpoint));
+        }
     }
 
     /// The committed steps, ascending.
@@ -287,11 +312,11 @@ impl Run {
             }
             StepState::TooNew(error) => Err(error).or_raise(),
             StepState::Untrusted(error) => Err(error).or_raise(),
-            StepState::Deleted => Err(cairn::checkpoint::Error::Deleted { step }).or_raise(),
+            StepState::Deleted => Err(Error::Deleted { step }).or_raise(),
             StepState::Incomplete(attempts) => {
                 let reason = attempts.iter().map(|attempt| attempt.reason());
                 let reason = reason.collect::<Vec<_>>().join("; ");
-                Err(cairn::checkpoint::Error::Incomplete { step, reason }).or_raise()
+                Err(Error::Incomplete { step, reason }).or_raise()
             }
         }
     }
@@ -307,7 +332,7 @@ impl Run {
                 let spared = retention::prune(store.as_ref(), &plan)?;
                 removed.retain(|step| !spared.contains(step));
             }
-            Ok::<_, cairn::checkpoint::Error>(removed)
+            Ok::<_, Error>(removed)
         });
         pruned.or_raise()
     }
@@ -377,8 +402,9 @@ fn changed(watch: &Py<PyAny>) -> Vec<String> {
 }
 
 /// A rank among `size`, which save together under the name of a session.
-fn world_of(rank: usize, size: usize, session: Option<String>) -> PyResult<World> {
+fn world_of(rank: usize, size: usize, session: Option<String>, unique: bool) -> PyResult<World> {
     let world = match session {
+        Some(session) if unique => World::new(rank, size, session).map(World::unique),
         Some(session) => World::new(rank, size, session),
         None if size == 1 => Some(World::single()),
         None => None,

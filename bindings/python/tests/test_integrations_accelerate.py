@@ -74,3 +74,33 @@ def test_everything_of_an_accelerator_is_one_state(tmp_path: Path) -> None:
     step(other, other_model, other_optimizer)
     assert torch.equal(other_model.weight, expected)
     assert torch.equal(torch.rand(2), drawn)
+
+
+def loaded_with(folder: Path, stateful: bool) -> tuple[Accelerator, Any]:
+    from accelerate.utils import DataLoaderConfiguration
+
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=stateful))
+    loader = torch.utils.data.DataLoader(torch.arange(8), batch_size=1, shuffle=True, generator=torch.Generator().manual_seed(5))  # type: ignore[arg-type]
+    return accelerator, accelerator.prepare(loader)
+
+
+def test_a_stateful_data_loader_goes_on_at_its_place(tmp_path: Path) -> None:
+    pytest.importorskip("torchdata")
+    accelerator, loader = loaded_with(tmp_path, stateful=True)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    run = cairn.Checkpointer(tmp_path / "run")
+    run.save(3, state(accelerator), blocking=True)
+    rest = [int(batch) for batch in batches]
+    again, other = loaded_with(tmp_path, stateful=True)
+    run.load(into=state(again))
+    assert [int(batch) for batch in other] == rest
+
+
+def test_a_data_loader_without_a_state_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    accelerator, _ = loaded_with(tmp_path, stateful=False)
+    with caplog.at_level("WARNING", "cairn"):
+        assert "dataloaders" not in state(accelerator)
+        state(accelerator)
+    assert len([record for record in caplog.records if "data loaders" in record.getMessage()]) == 1

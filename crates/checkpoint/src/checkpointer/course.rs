@@ -39,10 +39,8 @@ pub(crate) struct Origin {
 
 impl Course {
     fn resumed_from(&mut self, parent: Parent) {
-        // A launch that loads what it saved last goes on where it was.
-        if self.parent.as_ref() != Some(&parent) {
-            self.last = None;
-        }
+        // The next save looks where the run is: one before it may be committed that nobody has looked at yet.
+        self.last = None;
         self.parent = Some(parent);
         self.has_loaded = true;
     }

@@ -67,6 +67,11 @@ def _unwrapped(layer: Any) -> Any:
         StateError: if the wrapper cuts parameters in a way that only it knows.
     """
     while type(layer).__module__.startswith("paddle."):
+        if type(layer).__name__ == "GroupShardedStage2":
+            raise StateError(
+                "a GroupShardedStage2 goes with an optimizer whose state is cut in its own way",
+                hint="use `shard_optimizer` with ShardingStage2, or save the layer inside it without the optimizer",
+            )
         if type(layer).__name__ == "GroupShardedStage3":
             raise StateError(
                 "the parameters of a GroupShardedStage3 are cut in its own way",

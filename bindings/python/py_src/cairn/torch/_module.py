@@ -12,6 +12,7 @@ from torch import nn
 from .._part import Context, Node
 from ..errors import StateError
 from ._dtypes import torch_dtype
+from ._engines import refuse_engine, refuse_slices
 from ._structure import Structure
 
 _EXTRA = "_extra_state"
@@ -70,7 +71,8 @@ def _recalled(module: nn.Module, path: str, context: Context) -> ModuleState | N
 
 
 def _asked(module: nn.Module, path: str, context: Context) -> ModuleState:
-    _refuse_old_fsdp(module, path)
+    _refuse_wrappers(module, path)
+    refuse_slices(module, path, context)
     found = _state_dict(module)
     state = ModuleState({}, {})
     for key, value in found.items():
@@ -104,7 +106,9 @@ def _is_wrapper(module: nn.Module, path: list[str]) -> bool:
     return isinstance(module.get_submodule(".".join(path)), parallel)
 
 
-def _refuse_old_fsdp(module: nn.Module, path: str) -> None:
+def _refuse_wrappers(module: nn.Module, path: str) -> None:
+    for name, child in module.named_modules():
+        refuse_engine(child, ".".join(filter(None, (path, name))))
     fsdp: Any = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
     if fsdp is None:
         return
