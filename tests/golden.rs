@@ -194,6 +194,6 @@ fn without_times(key: &str, bytes: Vec<u8>) -> Vec<u8> {
             *value = Value::Null;
         }
     }
-    members.remove("launch");
+    members.shift_remove("launch");
     [serde_json::to_vec(&members).unwrap(), bytes[end..].to_vec()].concat()
 }

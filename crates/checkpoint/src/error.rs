@@ -2,6 +2,7 @@
 
 mod chain;
 mod context;
+mod damage;
 mod hint;
 mod skipped;
 mod text;
@@ -392,25 +393,4 @@ pub enum Error {
     /// Names, shapes or types of checkpoint and target do not fit.
     #[error("{0}")]
     Keys(Box<KeyProblems>),
-}
-
-impl Error {
-    /// Whether bytes that were written are no longer what they were.
-    pub fn is_damage(&self) -> bool {
-        match self {
-            Error::Damaged { .. } => true,
-            Error::Store { source, .. } => matches!(
-                source,
-                cairn_store::Error::NotFound { .. } | cairn_store::Error::Truncated { .. }
-            ),
-            _ => false,
-        }
-    }
-
-    pub(crate) fn damaged(file: impl Into<String>, reason: impl Into<String>) -> Self {
-        Error::Damaged {
-            file: file.into(),
-            reason: reason.into(),
-        }
-    }
 }

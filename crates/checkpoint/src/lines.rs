@@ -108,12 +108,12 @@ fn list(store: &dyn Store) -> Result<Vec<ObjectMeta>, StoreError> {
     Ok(found)
 }
 
-/// Begins a new line and returns its number.
+/// Begins a new line and returns its number, which is at least the one that `line` has.
 ///
 /// # Crash safety
 /// A line that has no committed step changes nothing for readers.
 pub(crate) fn begin(store: &dyn Store, mut line: Line) -> Result<u64, Error> {
-    line.number = newest(store)? + 1;
+    line.number = line.number.max(newest(store)? + 1);
     loop {
         let key = line_key(line.number);
         match store.put(&key, &line.encode(), PutMode::Create) {

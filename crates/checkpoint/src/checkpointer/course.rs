@@ -156,7 +156,8 @@ impl Checkpointer {
             return Ok(line);
         }
         let begun = Line {
-            number: 0,
+            // If the objects of lines were lost, the steps still have theirs.
+            number: line + 1,
             launch: attempt.launch.clone().unwrap_or_default(),
             parent: course.parent.clone(),
             created: rfc3339(self.options.clock.now()),

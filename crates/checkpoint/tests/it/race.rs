@@ -172,11 +172,16 @@ fn a_part_whose_data_is_gone_is_not_committed() {
     let model = Model::on("dp=2,tp=2", 1);
     let store = memory();
     let dying = dies_at_commit(&store);
+    // As if the others had died, too.
     give_up_on(2, "job", &model, &store);
     let worlds = &launch("job", 4)[2..=2];
     let options = deadlines(500, 10);
     let results = model.launch(&dying, worlds, 1, &SaveOptions::default(), &options);
     results[0].as_ref().unwrap_err();
+    let left = &unfinished(store.as_ref(), 1).unwrap()[0];
+    store
+        .delete(&format!("step-00000001/{}/FAILED", left.attempt))
+        .unwrap();
     let attempt = &unfinished(store.as_ref(), 1).unwrap()[0];
     assert!(attempt.is_complete());
     let data = format!("step-00000001/{}/00002.safetensors", attempt.attempt);
