@@ -13,8 +13,8 @@ use crate::source::Source;
 use cairn::checkpoint::retention;
 use cairn::checkpoint::signing::{PublicKey, SecretKey, sign};
 use cairn::checkpoint::{
-    Checkpointer, Error, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState,
-    Watch, World, survey, survey_signed,
+    Checkpointer, Error, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState, Watch, World,
+    survey, survey_signed,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

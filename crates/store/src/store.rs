@@ -189,6 +189,16 @@ pub trait Store: Send + Sync + Debug {
         Ok(true)
     }
 
+    /// Whether something in the name of `prefix` is a link: what lies there is read and written, but nothing is moved or deleted.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn is_linked(&self, prefix: &str) -> Result<bool, Error> {
+        let _ = prefix;
+        Ok(false)
+    }
+
     /// Whether every request takes a while, so that several are better made at the same time.
     fn is_far(&self) -> bool {
         false

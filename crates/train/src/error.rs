@@ -3,6 +3,9 @@
 use crate::parallel::Problem;
 use std::sync::Arc;
 
+/// Why a launch does not go back by itself.
+const MAY_BE_GOOD: &str = "nothing says that the step is damaged, so the run does not go back to an older one: mend the cause and launch again";
+
 /// What can go wrong with training.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -43,7 +46,19 @@ pub enum Error {
         /// What it gave.
         reason: String,
     },
-    /// There are steps, but none can be resumed from.
+    /// A rank cannot load the newest step, and nothing proves that it is damaged.
+    #[error("rank {rank} cannot load step {step}: {reason}")]
+    CannotResume {
+        /// The step.
+        step: u64,
+        /// The rank.
+        rank: usize,
+        /// What keeps it from loading.
+        reason: String,
+        /// What can be done about that.
+        advice: Option<String>,
+    },
+    /// There are steps, but all are damaged.
     #[error("no checkpoint can be resumed from: {}", each(skipped))]
     NothingToResume {
         /// The steps and what is wrong with them, newest first.
@@ -116,6 +131,10 @@ impl Error {
                 "lower the learning rate, clip gradients, or look at the data of these steps"
                     .into(),
             ),
+            Self::CannotResume { advice, .. } => Some(match advice {
+                Some(advice) => format!("{advice}; {MAY_BE_GOOD}"),
+                None => MAY_BE_GOOD.into(),
+            }),
             Self::NothingToResume { .. } => {
                 Some("look at them with `cairn verify`, or begin anew in another folder".into())
             }
@@ -124,6 +143,7 @@ impl Error {
             ),
             Self::NoRun => Some("give the run a folder".into()),
             Self::Checkpoint(error) => error.hint(),
+            Self::Arena(error) => error.hint(),
             Self::Unwritable { source, .. } => source.hint(),
             Self::Save { source, .. } => source.hint(),
             _ => None,

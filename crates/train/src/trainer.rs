@@ -5,6 +5,7 @@ mod build;
 mod evaluate;
 mod keeper;
 mod resume;
+mod verdict;
 
 pub use resume::Resumed;
 

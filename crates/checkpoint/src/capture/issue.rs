@@ -4,7 +4,7 @@ use super::fill::Filler;
 use super::gate::Gate;
 use super::lanes::failed;
 use crate::Error;
-use crate::pool::Pool;
+use crate::pool::{Lost, Pool};
 use crate::sync::{AtomicUsize, Mutex, Ordering, PoisonError, thread};
 use crate::timeline::{Lane, Recorder};
 use crate::writer::{Chunk, Sink, chunk_len};
@@ -42,51 +42,51 @@ pub(super) struct Issuing<'a> {
 
 impl Issuing<'_> {
     /// Fills all chunks; those that devices are still copying are returned, behind those that were `waiting` before.
-    pub(super) fn run(&self, threads: usize, mut waiting: Waiting) -> Result<Waiting, Error> {
+    pub(super) fn run(&self, threads: usize, waiting: Waiting) -> Result<Waiting, Error> {
         let threads = threads.clamp(1, self.chunks.len().max(1));
+        // One list for all threads: whoever finds no buffer passes on what any of them has on its way, also of those that have ended.
+        let waiting = Mutex::new(waiting);
         if threads == 1 {
-            return self.work(waiting);
+            self.work(&waiting)?;
+            return Ok(into_inner(waiting));
         }
         let results = thread::scope(|scope| {
-            let worker = || self.work(Waiting::new(self.pool));
+            let worker = || self.work(&waiting);
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
             let joined = workers.into_iter().map(|worker| worker.join());
             joined.collect::<Vec<_>>()
         });
         for result in results {
             match result {
-                Ok(result) => waiting.extend(result?),
+                Ok(result) => result?,
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        Ok(waiting)
+        Ok(into_inner(waiting))
     }
 
-    fn work(&self, mut waiting: Waiting) -> Result<Waiting, Error> {
+    fn work(&self, waiting: &Mutex<Waiting>) -> Result<(), Error> {
         while let Some(index) = self.chunks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             if self.gate.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            let buffer = self
-                .buffer(*index, &mut waiting)
-                .inspect_err(|_| self.stop())?;
+            let buffer = self.buffer(*index, waiting).inspect_err(|_| self.stop())?;
             let begun = Instant::now();
+            let lost = Lost::new(self.pool);
             let filled = self.filler.fill(*index, buffer);
-            let filling = filled.inspect_err(|_| {
-                self.stop();
-                self.pool.lose();
-            })?;
-            match filling.marks().is_empty() {
-                true => self.arrive((*index, filling, begun))?,
-                false => waiting.coming.push_back((*index, filling, begun)),
+            let filling = filled.inspect_err(|_| self.stop())?;
+            lost.passed_on();
+            if filling.marks().is_empty() {
+                self.arrive((*index, filling, begun))?;
+                continue;
             }
-            if waiting.coming.len() > IN_FLIGHT
-                && let Some(one) = waiting.coming.pop_front()
-            {
+            let first = lock(waiting).push((*index, filling, begun));
+            self.pool.stir();
+            if let Some(one) = first {
                 self.arrive(one)?;
             }
         }
-        Ok(waiting)
+        Ok(())
     }
 
     /// Lets the other threads find nothing more to do.
@@ -95,18 +95,19 @@ impl Issuing<'_> {
     }
 
     /// A buffer to fill with chunk `index`. If all are in use, what is on its way is passed on first, and then one that was written comes back.
-    fn buffer(&self, index: usize, waiting: &mut Waiting) -> Result<Buffer, Error> {
+    fn buffer(&self, index: usize, waiting: &Mutex<Waiting>) -> Result<Buffer, Error> {
         loop {
+            let seen = self.pool.changes();
             if let Some(buffer) = self.pool.take_for(index)? {
                 return Ok(buffer);
             }
-            match waiting.coming.pop_front() {
+            let first = lock(waiting).coming.pop_front();
+            match first {
                 Some(one) => self.arrive(one)?,
                 None => {
                     let begun = Instant::now();
-                    let buffer = self.pool.take()?;
+                    self.pool.wait_past(seen);
                     self.gate.starve(begun.elapsed());
-                    return Ok(buffer);
                 }
             }
         }
@@ -125,8 +126,9 @@ impl Issuing<'_> {
 
     /// Waits for a chunk and hands it to the writer.
     fn arrive(&self, (index, filling, begun): Coming) -> Result<(), Error> {
-        let arrived = filling.finish().map_err(failed);
-        let buffer = arrived.inspect_err(|_| self.pool.lose())?;
+        let lost = Lost::new(self.pool);
+        let buffer = filling.finish().map_err(failed)?;
+        lost.passed_on();
         let len = chunk_len(index, self.filler.image.len).unwrap_or(0);
         self.recorder
             .add(Lane::Copy, begun, Instant::now(), len as u64);
@@ -146,8 +148,11 @@ impl Waiting {
         }
     }
 
-    pub(super) fn extend(&mut self, mut other: Self) {
-        self.coming.append(&mut other.coming);
+    /// Adds one, and returns the first if there are too many.
+    fn push(&mut self, one: Coming) -> Option<Coming> {
+        self.coming.push_back(one);
+        let too_many = self.coming.len() > IN_FLIGHT;
+        too_many.then(|| self.coming.pop_front()).flatten()
     }
 }
 
@@ -160,6 +165,10 @@ impl Drop for Waiting {
             }
         }
     }
+}
+
+fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> crate::sync::MutexGuard<'_, T> {

@@ -72,6 +72,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).has_one_winner()
     }
 
+    fn is_linked(&self, prefix: &str) -> Result<bool, Error> {
+        (**self).is_linked(prefix)
+    }
+
     fn is_far(&self) -> bool {
         (**self).is_far()
     }

@@ -176,6 +176,10 @@ impl<S: Store> Store for FlakyStore<S> {
         self.inner.has_one_winner()
     }
 
+    fn is_linked(&self, prefix: &str) -> Result<bool, Error> {
+        self.inner.is_linked(prefix)
+    }
+
     fn is_far(&self) -> bool {
         self.is_far
     }

@@ -12,7 +12,7 @@ use cairn_checkpoint::{
 };
 use cairn_collectives::{broadcast_value, gather_values};
 use cairn_store::{PutMode, Store, Tiered};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
@@ -40,6 +40,8 @@ pub(super) struct Keeper {
     failed: u64,
     /// The step that the run was resumed from.
     pub(super) resumed: Option<u64>,
+    /// Steps that were proven to be damaged: nothing is lost when another save takes their places.
+    damaged: BTreeSet<u64>,
     pruning: Option<JoinHandle<()>>,
 }
 
@@ -72,6 +74,7 @@ impl Keeper {
             newest: None,
             failed: 0,
             resumed: None,
+            damaged: BTreeSet::new(),
             pruning: None,
         })
     }
@@ -130,9 +133,18 @@ impl Keeper {
         }
     }
 
-    /// Takes the places of committed steps from now on: they were found to be damaged.
-    pub(super) fn replace_committed(&mut self) {
-        self.options.if_committed = IfCommitted::Replace;
+    /// Lets a save take the place of this committed step, which was proven to be damaged.
+    pub(super) fn replace(&mut self, step: u64) {
+        self.damaged.insert(step);
+    }
+
+    /// How a step is saved.
+    fn options_of(&self, step: u64) -> SaveOptions {
+        let mut options = self.options.clone();
+        if self.damaged.contains(&step) {
+            options.if_committed = IfCommitted::Replace;
+        }
+        options
     }
 
     /// Removes what the settings do not keep, once `saving` is over.
@@ -201,7 +213,8 @@ impl Trainer {
             state.metric(name, *value);
         }
         let step = self.progress.step;
-        let saving = keeper.checkpointer.save(step, &state, &keeper.options)?;
+        let options = keeper.options_of(step);
+        let saving = keeper.checkpointer.save(step, &state, &options)?;
         self.stall += saving.stall();
         keeper.newest = Some(saving.clone());
         keeper.end_pruning();

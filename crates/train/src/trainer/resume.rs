@@ -2,13 +2,15 @@
 
 use super::Trainer;
 use super::keeper::{DATA, PROGRESS};
-use crate::error::{Error, told};
+use super::verdict::{Refusal, Verdict};
+use crate::error::Error;
 use crate::fingerprint::changes;
 use crate::report::Progress;
 use cairn_arena::{Loaded, Scope, UPDATES};
 use cairn_checkpoint::{Checkpoint, LoadOptions, SharedSource};
 use cairn_collectives::{broadcast_value, gather_values};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What a run was resumed from.
@@ -16,35 +18,60 @@ use std::sync::Arc;
 pub struct Resumed {
     /// The step.
     pub step: u64,
-    /// Newer steps that could not be used, newest first, and why.
+    /// Newer steps that are damaged, or went as they were read, newest first, and why.
     pub skipped: Vec<(u64, String)>,
     /// How the data differs from that of the run so far, if the settings allow that.
     pub changes: Vec<String>,
 }
 
 impl Trainer {
-    /// Goes on from the newest step that all ranks can load; `None` if there is no step at all.
+    /// Goes on from the newest step that is not damaged; `None` if there is no step at all.
+    ///
+    /// A step is passed over only if a rank proves that it is damaged. One that cannot be read right now, because of a time-out or a missing
+    /// permission, may be good, and so may one that a newer Cairn wrote: all ranks end with the reason.
     ///
     /// The layout may be another than the one that saved: parameters and the state of the optimizer go where they belong now. The seed of the
     /// first launch stays the seed of the run.
     ///
     /// # Collective
     /// # Errors
-    /// If there are steps but none can be used, the data is not what the run had so far and [may not change](crate::Settings::data_may_change), or the run has no
-    /// place for checkpoints.
+    /// If there are steps but all are damaged, the newest good one cannot be loaded, the data is not what the run had so far and
+    /// [may not change](crate::Settings::data_may_change), or the run has no place for checkpoints.
     pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
         let world = self.layout.world.clone();
         let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
         keeper.finish_uploads()?;
         // Files that lie on several nodes can be opened only when all of them are on the durable tier.
         gather_values(world.as_ref(), &())?;
-        let mut skipped: Vec<(u64, String)> = Vec::new();
-        while let Some(step) = self.newest_step(skipped.iter().map(|(step, _)| *step))? {
-            let failure = self.load(step).err().map(|error| told(&error));
-            let failures = gather_values(world.as_ref(), &failure)?;
-            match failures.into_iter().flatten().next() {
-                None => return self.resumed(step, skipped).map(Some),
-                Some(reason) => skipped.push((step, reason)),
+        let mut skipped = Vec::new();
+        let mut tried = BTreeSet::new();
+        while let Some(step) = self.newest_step(&tried)? {
+            tried.insert(step);
+            let loaded = self.load(step);
+            let own = loaded.as_ref().err().map(Refusal::of);
+            let refusals = gather_values(world.as_ref(), &own)?;
+            match Verdict::of(refusals) {
+                Verdict::Good => {
+                    let checkpoint = loaded?;
+                    return self.resumed(&checkpoint, skipped).map(Some);
+                }
+                Verdict::PassOver { damaged, reason } => {
+                    if damaged && let Some(keeper) = &mut self.keeper {
+                        keeper.replace(step);
+                    }
+                    skipped.push((step, reason));
+                }
+                Verdict::Unfit => {
+                    loaded?;
+                }
+                Verdict::Unreadable { rank, refusal } => {
+                    return Err(Error::CannotResume {
+                        step,
+                        rank,
+                        reason: refusal.reason,
+                        advice: refusal.hint,
+                    });
+                }
             }
         }
         match skipped.is_empty() {
@@ -54,26 +81,32 @@ impl Trainer {
     }
 
     /// The newest step that was not tried yet, which rank 0 looks for on behalf of all.
-    fn newest_step(&self, tried: impl Iterator<Item = u64>) -> Result<Option<u64>, Error> {
+    fn newest_step(&self, tried: &BTreeSet<u64>) -> Result<Option<u64>, Error> {
         let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
         let world = self.layout.world.as_ref();
         let newest = match world.rank() {
-            0 => Some(keeper.checkpointer.newest_step(&tried.collect())?),
+            0 => Some(keeper.checkpointer.newest_step(tried)?),
             _ => None,
         };
         Ok(broadcast_value(world, 0, newest.as_ref())?)
     }
 
-    fn resumed(&mut self, step: u64, skipped: Vec<(u64, String)>) -> Result<Resumed, Error> {
-        let changes = self.data_changes(step)?;
+    fn resumed(
+        &mut self,
+        checkpoint: &Checkpoint,
+        skipped: Vec<(u64, String)>,
+    ) -> Result<Resumed, Error> {
+        let step = checkpoint.step();
+        // How the data differs from that of the step, as far as both say what they are made of.
+        let known = checkpoint.values().get(DATA).zip(self.fingerprint.as_ref());
+        let changes = known.map_or(Vec::new(), |(before, now)| changes(before, now));
         if !changes.is_empty() && !self.settings.data_may_change {
             return Err(Error::OtherData { step, changes });
         }
         if let Some(keeper) = &mut self.keeper {
             keeper.resumed = Some(step);
-            if !skipped.is_empty() {
-                keeper.replace_committed();
-            }
+            // What is saved from now on follows this step; newer ones are abandoned.
+            keeper.checkpointer.resumed_from(checkpoint);
         }
         tracing::info!(step, "resumed");
         Ok(Resumed {
@@ -83,18 +116,10 @@ impl Trainer {
         })
     }
 
-    /// How the data differs from that of a step, as far as both say what they are made of.
-    fn data_changes(&self, step: u64) -> Result<Vec<String>, Error> {
-        let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
-        let checkpoint = keeper.checkpointer.open(step)?;
-        let known = checkpoint.values().get(DATA).zip(self.fingerprint.as_ref());
-        Ok(known.map_or(Vec::new(), |(before, now)| changes(before, now)))
-    }
-
     /// Loads this rank's part of a step.
-    fn load(&mut self, step: u64) -> Result<(), Error> {
+    fn load(&mut self, step: u64) -> Result<Arc<Checkpoint>, Error> {
         let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
-        let checkpoint = keeper.checkpointer.open(step)?;
+        let checkpoint = Arc::new(keeper.checkpointer.open(step)?);
         let progress: Progress = value(&checkpoint, PROGRESS)?;
         let updates = value(&checkpoint, UPDATES)?;
         let options = self.load_options();
@@ -105,10 +130,10 @@ impl Trainer {
         if let Some(average) = average {
             average.load(&checkpoint, &options)?;
         }
-        self.fill(&(Arc::new(checkpoint) as SharedSource), Scope::Everything)?;
+        self.fill(&(checkpoint.clone() as SharedSource), Scope::Everything)?;
         self.arena.set_updates(updates);
         self.progress = progress;
-        Ok(())
+        Ok(checkpoint)
     }
 
     /// Begins with the weights of a model, by their names, wherever and however it is stored.

@@ -200,11 +200,7 @@ fn a_damaged_step_is_passed_over_by_all_ranks_and_replaced() {
     let whole = train(&Case::alone(), &model, None, (4, 4));
     train(&Case::new("dp=2", 1, 1), &model, Some(&store), (2, 4));
     train(&Case::new("dp=2", 1, 1), &model, Some(&store), (3, 4));
-    let data = store.list("").unwrap().into_iter().map(|object| object.key);
-    let data = data.filter(|key| {
-        key.contains(&cairn_checkpoint::step_folder(3)) && key.ends_with(".safetensors")
-    });
-    let last = data.max().expect("there is data");
+    let last = data_of(&store, 3);
     let flip = testing::Fault::FlipBit {
         offset: 1000,
         bit: 3,
@@ -222,6 +218,68 @@ fn a_damaged_step_is_passed_over_by_all_ranks_and_replaced() {
     });
     assert_close(&case, &all.unwrap()[..1], &whole[2..3]);
     flaky.clear();
+    let rest = train(&case, &model, Some(&store), (4, 4));
+    assert_close(&case, &rest, &whole[3..]);
+}
+
+/// The data file of a step that was written last, by name.
+fn data_of(store: &Arc<dyn Store>, step: u64) -> String {
+    let data = store.list("").unwrap().into_iter().map(|object| object.key);
+    let data = data.filter(|key| {
+        key.contains(&cairn_checkpoint::step_folder(step)) && key.ends_with(".safetensors")
+    });
+    data.max().expect("there is data")
+}
+
+/// The objects of a step.
+fn objects_of(store: &Arc<dyn Store>, step: u64) -> Vec<(String, Vec<u8>)> {
+    let objects = store.list(&cairn_checkpoint::step_folder(step)).unwrap();
+    let object = |key: String| (key.clone(), store.get(&key).unwrap());
+    objects.into_iter().map(|found| object(found.key)).collect()
+}
+
+#[test]
+fn a_step_that_cannot_be_read_for_now_ends_the_launch_and_stays_as_it_is() {
+    let flaky = Arc::new(FlakyStore::new(Memory::new()));
+    let store: Arc<dyn Store> = flaky.clone();
+    let model = toy::model();
+    let whole = train(&Case::alone(), &model, None, (4, 4));
+    train(&Case::new("dp=2", 1, 1), &model, Some(&store), (2, 4));
+    train(&Case::new("dp=2", 1, 1), &model, Some(&store), (3, 4));
+    let before = objects_of(&store, 3);
+    let case = Case::new("pp=2", 0, 2);
+    let (data, commit) = (data_of(&store, 3), "step-00000003/COMMIT".to_string());
+    for (fault, file, told) in [
+        (testing::Fault::DENIED, &data, "permission denied"),
+        (testing::Fault::TIMED_OUT, &data, "timed out"),
+        (testing::Fault::IO, &commit, "error"),
+    ] {
+        flaky.add(Rule::new([Operation::Open, Operation::Read], fault).on(file));
+        let run = case.run(|world| {
+            let mut trainer = trainer(case.settings(4), world, &model, Some(&store))?;
+            trainer.resume()?;
+            trainer.run(&mut |_, _| Ok(()))
+        });
+        flaky.clear();
+        let error = run.unwrap_err();
+        let text = cairn_checkpoint::chain(&error).to_lowercase();
+        assert!(text.contains(told), "{text}");
+        if file == &data {
+            assert!(
+                matches!(error, Error::CannotResume { step: 3, .. }),
+                "{text}"
+            );
+            let hint = error.hint().expect("something can be done");
+            assert!(hint.contains("does not go back"), "{hint}");
+        }
+        assert_eq!(objects_of(&store, 3), before);
+        assert_eq!(
+            Checkpointer::new(store.clone(), World::single())
+                .steps()
+                .unwrap(),
+            [2, 3]
+        );
+    }
     let rest = train(&case, &model, Some(&store), (4, 4));
     assert_close(&case, &rest, &whole[3..]);
 }
