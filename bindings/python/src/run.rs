@@ -13,8 +13,8 @@ use crate::source::Source;
 use cairn::checkpoint::retention;
 use cairn::checkpoint::signing::{PublicKey, SecretKey, sign};
 use cairn::checkpoint::{
-    Checkpointer, Error, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState, Watch, World,
-    survey, survey_signed,
+    Checkpointer, Condition, Error, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState,
+    Watch, World, survey, survey_signed,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -126,7 +126,7 @@ impl Run {
     }
 
     /// Captures the state and returns; writing and committing go on in the background.
-    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, streams, owners, watch = None, averaging = None, replace = false, assets = None))]
+    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, streams, owners, watch = None, condition = None, averaging = None, replace = false, assets = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn save(
         &self,
@@ -140,6 +140,7 @@ impl Run {
         streams: BTreeMap<usize, u64>,
         owners: Py<PyAny>,
         watch: Option<Py<PyAny>>,
+        condition: Option<Py<PyAny>>,
         averaging: Option<&Averaging>,
         replace: bool,
         assets: Option<BTreeMap<String, Vec<u8>>>,
@@ -149,6 +150,9 @@ impl Run {
         let mut state = outline.state(&memory)?;
         if let Some(watch) = watch {
             state.watch(Watch::new(move || changed(&watch)));
+        }
+        if let Some(condition) = condition {
+            state.condition(Condition::new(move || holds(&condition)));
         }
         if let Some(averaging) = averaging {
             averaging.add_to(&mut state)?;
@@ -398,6 +402,17 @@ fn changed(watch: &Py<PyAny>) -> Vec<String> {
         None => Vec::new(),
         Some(Ok(names)) => names,
         Some(Err(error)) => vec![format!("the check for changes failed: {error}")],
+    }
+}
+
+/// Whether a condition of Python's holds: it returns what is wrong, or nothing. One that fails does not hold.
+fn holds(condition: &Py<PyAny>) -> Result<(), String> {
+    let asked = Python::try_attach(|py| condition.call0(py)?.extract::<Option<String>>(py));
+    match asked {
+        // The interpreter has ended, and with it whoever would have waited for the save.
+        None | Some(Ok(None)) => Ok(()),
+        Some(Ok(Some(reason))) => Err(reason),
+        Some(Err(error)) => Err(error.to_string()),
     }
 }
 

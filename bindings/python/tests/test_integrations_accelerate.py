@@ -76,30 +76,32 @@ def test_everything_of_an_accelerator_is_one_state(tmp_path: Path) -> None:
     assert torch.equal(torch.rand(2), drawn)
 
 
-def loaded_with(folder: Path, stateful: bool) -> tuple[Accelerator, Any]:
+def loaded_with(seed: int, stateful: bool) -> tuple[Accelerator, Any]:
     from accelerate.utils import DataLoaderConfiguration
 
-    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=stateful))
-    loader = torch.utils.data.DataLoader(torch.arange(8), batch_size=1, shuffle=True, generator=torch.Generator().manual_seed(5))  # type: ignore[arg-type]
-    return accelerator, accelerator.prepare(loader)
+    torch.manual_seed(seed)
+    options = DataLoaderConfiguration(use_stateful_dataloader=stateful, use_seedable_sampler=True)
+    accelerator = Accelerator(cpu=True, dataloader_config=options)
+    return accelerator, accelerator.prepare(torch.utils.data.DataLoader(torch.arange(8), batch_size=1, shuffle=True))  # type: ignore[arg-type]
 
 
 def test_a_stateful_data_loader_goes_on_at_its_place(tmp_path: Path) -> None:
     pytest.importorskip("torchdata")
-    accelerator, loader = loaded_with(tmp_path, stateful=True)
+    accelerator, loader = loaded_with(seed=1, stateful=True)
+    assert len(list(loader)) == 8
     batches = iter(loader)
     for _ in range(3):
         next(batches)
     run = cairn.Checkpointer(tmp_path / "run")
     run.save(3, state(accelerator), blocking=True)
-    rest = [int(batch) for batch in batches]
-    again, other = loaded_with(tmp_path, stateful=True)
+    rest = [int(batch) for batch in batches] + [int(batch) for batch in loader]
+    again, other = loaded_with(seed=2, stateful=True)
     run.load(into=state(again))
-    assert [int(batch) for batch in other] == rest
+    assert [int(batch) for batch in other] + [int(batch) for batch in other] == rest
 
 
 def test_a_data_loader_without_a_state_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    accelerator, _ = loaded_with(tmp_path, stateful=False)
+    accelerator, _ = loaded_with(seed=1, stateful=False)
     with caplog.at_level("WARNING", "cairn"):
         assert "dataloaders" not in state(accelerator)
         state(accelerator)

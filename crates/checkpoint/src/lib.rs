@@ -101,7 +101,7 @@ mod writer;
 
 pub use assign::{Assignment, Item, WriterItems};
 pub use averaging::{Averaging, Update};
-pub use bytes::{Bytes, Promise, Stored, Watch};
+pub use bytes::{Bytes, Condition, Promise, Stored, Watch};
 pub use capture::Fenced;
 pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};

@@ -223,6 +223,8 @@ impl Output {
             all.hashes.extend(chunk.hashes);
             all.places.extend(chunk.places);
         }
+        // Nothing waits for what is written any more, so there is time.
+        self.gate.as_ref().map_or(Ok(()), |gate| gate.meet())?;
         let blocks = self.deltas.map(|_| SavedBlocks {
             hashes: all.hashes,
             delta: changes.map(|changes| changes.finish(all.places)),

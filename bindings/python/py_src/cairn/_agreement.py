@@ -60,6 +60,11 @@ class Agreement:
             for name, part in flat.parts.items():
                 flat.parts[name] = _placed(part, self._holders.get(name), world)
 
+    @property
+    def holders(self) -> Holders | None:
+        """Which ranks name each tensor, once that is known."""
+        return self._holders
+
     def refuse(self, reason: str) -> None:
         """Tells the ranks that wait for a first comparison why this one has nothing to compare."""
         if self._holders is None and not self._has_told:

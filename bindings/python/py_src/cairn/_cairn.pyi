@@ -167,6 +167,7 @@ class Run:
         streams: Mapping[int, int],
         owners: object,
         watch: Callable[[], list[str]] | None = None,
+        condition: Callable[[], str | None] | None = None,
         averaging: Averaging | None = None,
         replace: bool = False,
         assets: Mapping[str, bytes] | None = None,

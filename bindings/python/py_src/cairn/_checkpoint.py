@@ -14,6 +14,7 @@ from ._leave_out import LEFT_OUT, explained
 from ._logger import logger
 from ._part import Context
 from ._progress import Progress
+from ._replicas import kept_apart, name_on
 from ._shared import OWN_VALUES, stored_values
 from ._slots import Slot, finish, overlap, slots_of
 from ._strict import LOAD_A_PART, Strict, in_scope, mismatch, refuse_derived, refused_by, scope_of, without_empty
@@ -156,6 +157,11 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     def _names(self) -> dict[str, None]:
         return dict.fromkeys(self._source.names())
 
+    @cached_property
+    def _apart(self) -> dict[str, set[int]]:
+        """Tensors that each rank has stored for itself."""
+        return kept_apart(self._names)
+
     @property
     def aliases(self) -> dict[str, str]:
         """Names that are only another name of a tensor."""
@@ -266,7 +272,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
             refuse_derived(flat, self.derived)
         with explained(self._source):
             absent = self._compare_values(into, flat, strict)
-            slots = slots_of(flat, context.world, self._names)
+            slots = slots_of(flat, context.world, self._names, self._apart)
             peers = self._peers(slots, context.world) if together else None
             report = self._read(slots, refused, scope_of(into), verify, peers)
         finish(flat, {*report["missing"], *report["mismatched"], *report["kept"]})
@@ -321,7 +327,8 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         refused = refused_by(strict)
         context, flat = self._flatten(into, strict)
         self._compare_values(into, flat, strict)
-        wanted = [(name, part.spec, context.world.rank) for name, part in flat.parts.items()]
+        rank, apart = context.world.rank, self._apart
+        wanted = [(name_on(rank, name) if name in apart else name, part.spec, rank) for name, part in flat.parts.items()]
         cost, text = self._source.explain(wanted, refused, scope=scope_of(into))
         return Explained(**cost, text=text)
 

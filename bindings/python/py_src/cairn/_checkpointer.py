@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from types import TracebackType
@@ -30,6 +30,7 @@ from ._leave_out import LEFT_OUT, Trimmer, kept_names, to_leave_out
 from ._logger import logger
 from ._part import Context
 from ._place import Place, locate
+from ._replicas import Comparison, Placer, Replicas, checked_rules, withdraw
 from ._retention import Keep, Pruner
 from ._saving import Saving
 from ._shared import keep_own_values
@@ -80,6 +81,9 @@ class Checkpointer(Reading):
         storage_options: settings of the object store, such as ``{"region": "eu-west-1"}``, which come before those of the environment.
         keeper: whose memory captures go to, so that they survive this process: the path of a keeper's socket, ``"auto"`` for the one
             that ``CAIRN_KEEPER`` names or that listens where keepers do, if there is one, or ``None``. See ``cairn keeper``.
+        replicas: what holds of tensors that every rank holds whole, for all or by pattern: ``"same"``, which is compared at the first save;
+            ``"rank 0"``, whose are stored; ``"per rank"``, where each stores its own and gets it back. Parameters, optimizer state and plain tensors are the same if nothing else is said; of buffers
+            of modules, which data parallelism keeps on each rank, rank 0's are stored.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Checkpointer(Reading):
         require_key: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         keeper: str | os.PathLike[str] | None = "auto",
+        replicas: Replicas | None = None,
     ) -> None:
         choose("ranks", ranks, ("same", "differ"))
         choose("fence", fence, POLICIES)
@@ -128,6 +133,9 @@ class Checkpointer(Reading):
             "keep_fast": url.keep_fast if isinstance(url, Tiered) else Tiered.keep_fast,
         }
         self._require_key = None if require_key is None else key_text(require_key)
+        self._placer = Placer(checked_rules(replicas))
+        self._comparison: Comparison | None = None
+        self._calls = 0
         self._fences = Fences(fence)
         emas = [ema] if isinstance(ema, Ema) else list(ema)
         self._averages = Averages(emas) if emas else None
@@ -201,6 +209,7 @@ class Checkpointer(Reading):
         """
         number = as_step(step)
         self._agreement.begin()
+        self._calls += 1
         attempt = begun = None
         try:
             run = self._saving_run()
@@ -211,6 +220,7 @@ class Checkpointer(Reading):
             self._warn_of_unchanged()
             outline, memory = self._handover.of(flat, state)
             course_of(self._url).tell(run, self._names_of(outline, flat))
+            condition = self._compare(flat)
             begun = run.save(
                 number,
                 outline,
@@ -221,6 +231,7 @@ class Checkpointer(Reading):
                 streams=self._fences.streams(),
                 owners=flat.owners,
                 watch=self._fences.watch(flat),
+                condition=condition,
                 averaging=self._averaging(outline, flat),
                 replace=replace,
                 assets={} if assets is None else dict(assets),
@@ -337,6 +348,8 @@ class Checkpointer(Reading):
             flat.values[METRICS] = _metrics(metrics)
         timeout: float = self._options["commit_timeout"]
         self._agreement.agree(flat, timeout)
+        if self.world.size > 1:
+            self._placer.place(flat, self._recall.buffers, self._agreement.holders, self.world)
         return flat
 
     def _trim(self, flat: Flat, state: Any, derive: Mapping[str, str], leave_out: Sequence[str]) -> Flat:
@@ -351,6 +364,21 @@ class Checkpointer(Reading):
         if self._ranks_differ:
             keep_own_values(flat, self.world)
         return flat
+
+    def _compare(self, flat: Flat) -> Callable[[], str | None] | None:
+        """Has the ranks compare what all of them hold, until that was settled once; returns what the save has to wait for."""
+        if self.world.size == 1 or self.world.board is None or self._comparison is not None and self._comparison.is_settled:
+            return None
+        # A launch that goes on from a step of this run has been saved like this before.
+        is_new = course_of(self._url).told is None
+        timeout: float = self._options["commit_timeout"]
+        self._comparison = Comparison(self.world, self._replicas_topic, flat.parts, timeout, is_strict=is_new)
+        self._comparison.start()
+        return self._comparison.outcome
+
+    @property
+    def _replicas_topic(self) -> str:
+        return f"{self._session}/replicas/{self._calls}"
 
     def _names_of(self, outline: _cairn.Outline, flat: Flat) -> frozenset[str]:
         if self._named is None or self._named[0] is not outline:
@@ -367,6 +395,8 @@ class Checkpointer(Reading):
         reason = told(error)
         try:
             self._agreement.refuse(reason)
+            if self._comparison is None or self._comparison.topic != self._replicas_topic:
+                withdraw(self.world, self._replicas_topic)
             if attempt is None:
                 self._owed.append((step, reason))
             elif begun is not None or not (isinstance(error, Error) and self._saving_run().attempts(step) > attempt):

@@ -32,8 +32,11 @@ class Handover:
         """The outline of a state; an equal one is not made again, so that it is planned once."""
         parts = flat.parts
         derived = [(name, dtype, of) for name, (dtype, of) in flat.derived.items()]
-        described = [*parts], [part.spec for part in parts.values()], [part.strides for part in parts.values()], derived
+        names = [flat.stored.get(name, name) for name in parts] if flat.stored else [*parts]
+        described = names, [part.spec for part in parts.values()], [part.strides for part in parts.values()], derived
         if self._outline is None or self._outline[0] != described:
-            tensors = [(name, part.spec, part.memory.nbytes, part.strides) for name, part in parts.items()]
+            tensors = [
+                (name, part.spec, part.memory.nbytes, part.strides) for name, part in zip(names, parts.values(), strict=True)
+            ]
             self._outline = described, Outline(self._rank, tensors, derived)
         return self._outline[1]

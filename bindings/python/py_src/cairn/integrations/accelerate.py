@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.data_loader import SeedableRandomSampler
 from accelerate.utils import DistributedType
 
 from .._checkpointer import Checkpointer
@@ -76,8 +77,8 @@ def register(accelerator: Accelerator, url: Place, *, keep: Keep | None = None) 
 def state(accelerator: Accelerator) -> dict[str, Any]:
     """Everything that was prepared by or registered with ``accelerator``, as a state that can be saved and loaded.
 
-    Data loaders are in it if they know where they are (``DataLoaderConfiguration(use_stateful_dataloader=True)``): each rank's own. Others
-    begin anew after a load: pass over what was seen with ``accelerator.skip_first_batches``.
+    Data loaders are in it if they know where they are (``DataLoaderConfiguration(use_stateful_dataloader=True)``, with
+    ``use_seedable_sampler=True`` if they shuffle): each rank's own. Others begin anew after a load: pass over what was seen with ``accelerator.skip_first_batches``.
     """
     loaders = accelerator._dataloaders
     stateful = [_Position(loader) for loader in loaders if getattr(loader, "use_stateful_dataloader", False)]
@@ -112,11 +113,22 @@ class _Position:
         self._loader = loader
 
     def state_dict(self) -> PerRank:
-        return PerRank(_plain(self._loader.state_dict()))
+        state = {"loader": _plain(self._loader.state_dict()), "iteration": self._loader.iteration}
+        sampler = self._loader.get_sampler()
+        if isinstance(sampler, SeedableRandomSampler):
+            state["sampler"] = [sampler.epoch, sampler.initial_seed]
+        return PerRank(state)
 
     def load_state_dict(self, state: Any) -> None:
-        if state:
-            self._loader.load_state_dict(_with_tensors(state))
+        if not state:
+            return
+        self._loader.load_state_dict(_with_tensors(state["loader"]))
+        self._loader.iteration = state["iteration"]
+        sampler = self._loader.get_sampler()
+        if isinstance(sampler, SeedableRandomSampler) and "sampler" in state:
+            sampler.epoch, sampler.initial_seed = state["sampler"]
+            if sampler.generator is not None:
+                sampler.generator.manual_seed(sampler.initial_seed)
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,10 @@ else:
 def node(value: Any, path: str, context: Context) -> Node | None:
     """A layer as its parameters and persistable buffers, which are loaded in place; a scheduler as its ``state_dict``."""
     if isinstance(value, paddle.nn.Layer):
-        return Node(_tensors(value, context), _nothing)
+        tensors = _tensors(value, context)
+        buffers = {id(buffer) for buffer in _unwrapped(value).buffers()}
+        context.kept["buffers", path] = {join(path, name) for name, tensor in tensors.items() if id(tensor) in buffers}
+        return Node(tensors, _nothing)
     if isinstance(value, paddle.optimizer.lr.LRScheduler):
         return Node(value.state_dict(), value.set_state_dict)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +80,18 @@ def _asked(module: nn.Module, path: str, context: Context) -> ModuleState:
         name = _clean(key, module)
         state.tree[name], state.keys[name] = value, key
     if not context.loading:
+        context.kept["buffers", path] = _buffers(module, state, path)
         context.kept["torch.module", path] = Structure.of(module, found, list(state.tree))
     return state
+
+
+def _buffers(module: nn.Module, state: ModuleState, path: str) -> set[str]:
+    """The names of the module's buffers, but for those that share their memory with something else."""
+    own = {id(buffer) for buffer in module.buffers()}
+    tensors = {name: value for name, value in state.tree.items() if type(value) in (torch.Tensor, nn.Buffer)}
+    shared = Counter(value.data_ptr() for value in tensors.values() if value.is_cpu or value.is_cuda)
+    names = (name for name, value in tensors.items() if id(value) in own and shared[value.data_ptr()] == 1)
+    return {f"{path}.{name}" if path else name for name in names}
 
 
 def _state_dict(module: nn.Module) -> dict[str, Any]:
