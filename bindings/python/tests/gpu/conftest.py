@@ -1,5 +1,6 @@
 """The end of a suite on a bare machine: it stops in time, and leaves a table.
 
+Tests with the mark `own_process` have one, because a graph that cannot be captured leaves torch's generators unusable.
 `CAIRN_SUITE_UNTIL` is when, in seconds of Unix time, no further case begins. `CAIRN_SUITE_TABLE` is where the table goes, without an ending.
 """
 
@@ -10,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,43 @@ import pytest
 _UNTIL = float(os.environ.get("CAIRN_SUITE_UNTIL", "inf"))
 _TABLE = os.environ.get("CAIRN_SUITE_TABLE")
 _rows: dict[str, dict[str, Any]] = {}
+#: Set in the process of a test: where its properties go.
+_CHILD = "CAIRN_GPU_CHILD"
+#: Shorter than any limit of a case.
+_CHILD_SECONDS = 50
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "own_process: the test runs in a process of its own")
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    told = os.environ.get(_CHILD)
+    if pyfuncitem.get_closest_marker("own_process") is None or told is not None:
+        return None
+    folder = pyfuncitem.funcargs["tmp_path"]
+    told = folder / "properties.json"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CAIRN_SUITE_"))}
+    config = pyfuncitem.config
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(config.rootpath), "--basetemp", str(folder / "own")]
+    command += ["--config-file", str(config.inipath), "-q", "--tb=short", f"{pyfuncitem.path}::{pyfuncitem.name}"]
+    done = subprocess.run(
+        command, env=environment | {_CHILD: str(told)}, check=False, capture_output=True, text=True, timeout=_CHILD_SECONDS
+    )
+    if done.returncode:
+        pytest.fail(_errors(done.stdout) or f"{done.stdout}\n{done.stderr}"[-3000:], pytrace=False)
+    pyfuncitem.user_properties += [tuple(one) for one in json.loads(told.read_text())]
+    return True
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if _CHILD in os.environ:
+        Path(os.environ[_CHILD]).write_text(json.dumps(item.user_properties))
+
+
+def _errors(text: str) -> str:
+    """What pytest said of a failure."""
+    return "\n".join(line[2:] for line in text.splitlines() if line.startswith("E "))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -47,8 +86,8 @@ def _why(report: pytest.TestReport) -> str:
         return str(report.longrepr[2])
     if "crashed while running" in report.longreprtext:
         return "it took longer than a case may, or its process died; where is in the log"
-    lines = [line[2:] for line in report.longreprtext.splitlines() if line.startswith("E ")]
-    return "\n".join(lines)[:2000] or report.longreprtext[-2000:]
+    told = "\n".join(line for line in report.longreprtext.splitlines() if not line.startswith("[gw"))
+    return _errors(told)[:2000] or told.strip()[-2000:]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

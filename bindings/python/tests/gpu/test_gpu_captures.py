@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,7 @@ def test_steps_by_hand(kind: str, tmp_path: Path, record_property: Any) -> None:
     check(run, train(run, loop, loop.step), record_property)
 
 
+@pytest.mark.own_process
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_steps_in_a_graph_captured_before_the_first_save(kind: str, tmp_path: Path, record_property: Any) -> None:
     loop = Loop(OPTIMIZERS[kind])
@@ -129,6 +131,7 @@ def test_steps_in_a_graph_captured_before_the_first_save(kind: str, tmp_path: Pa
     check(run, train(run, loop, loop.graph.replay), record_property)
 
 
+@pytest.mark.own_process
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_steps_in_a_graph_captured_behind_a_save(kind: str, tmp_path: Path, record_property: Any) -> None:
     loop = Loop(OPTIMIZERS[kind])
@@ -155,6 +158,7 @@ def saved_after(run: cairn.Checkpointer, loop: Loop, base: int) -> dict[int, dic
     return expected
 
 
+@pytest.mark.own_process
 @pytest.mark.parametrize("kind", ["sgd", "adagrad", "muon"])
 def test_steps_by_hand_and_then_in_a_graph_made_before(kind: str, tmp_path: Path, record_property: Any) -> None:
     loop = Loop(OPTIMIZERS[kind])
@@ -277,6 +281,25 @@ def test_a_ring_smaller_than_the_state_does_not_hang(megabytes: int, with_optimi
             optimizer.zero_grad()
         expected[number] = {f"model.{name}": tensor.clone() for name, tensor in model.state_dict().items()}
         run.save(number, {"model": model, "optim": optimizer} if with_optimizer else {"model": model})
+    check(run, expected, record_property)
+
+
+@pytest.mark.own_process
+def test_a_graph_that_is_captured_while_a_save_pins_its_memory(tmp_path: Path, record_property: Any) -> None:
+    tensor, other = torch.randn(256 << 20, device="cuda"), torch.zeros(1000, device="cuda")
+    expected = {1: {"t": tensor.clone()}}
+    graph = torch.cuda.CUDAGraph()
+    run = cairn.Checkpointer(tmp_path, keeper=None, fence="manual")
+    saving = run.save(1, {"t": tensor})
+    with torch.cuda.graph(graph):
+        other.add_(1)
+        time.sleep(0.5)
+        other.add_(1)
+    graph.replay()
+    with run.fence():
+        tensor.fill_(0)
+    assert saving.wait().notes == ()
+    assert bool((other == 2).all())
     check(run, expected, record_property)
 
 
