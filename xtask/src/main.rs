@@ -12,6 +12,7 @@ mod check;
 mod conformance;
 mod faults;
 mod fuzz;
+mod gpu;
 mod mpi;
 mod nightly;
 mod package;
@@ -38,6 +39,7 @@ usage: cargo xtask <command>
   conformance [NAME]  the suite of all stores on real servers, installed for it: nightly
   faults [OPTIONS]    simulated worlds in which saves meet faults: --seeds N, --from SEED, --result FILE, --replay SEED
   fuzz [OPTIONS]      every fuzz target, or those named: [NAME] --seconds N (default 30), --runs N, --sanitize
+  gpu SUITE [--dev]   a suite packed for a machine with a GPU and without Rust: `captures`
   nightly [OPTIONS]   rounds of real faults: kills, hung ranks, cut connections, full disks, rot (`--rounds N --seed S`)
   venv                the Python environment of the tests, in target/venv, with the package installed
   wheel               the Python package as one file, in target/wheels
@@ -78,6 +80,7 @@ fn run(arguments: &[&str]) -> Result {
         ["conformance", name] => conformance::run(&workspace, Some(name)),
         ["faults", options @ ..] => faults::run(&workspace, options),
         ["fuzz", options @ ..] => fuzz::run(&workspace, options),
+        ["gpu", options @ ..] => gpu::run(&workspace, options),
         ["nightly", options @ ..] => nightly::run(&workspace, options),
         ["venv"] => {
             let python = venv::ensure(&workspace)?;

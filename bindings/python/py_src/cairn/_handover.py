@@ -22,10 +22,11 @@ class Handover:
     def of(self, flat: Flat, state: Any) -> tuple[Outline, Memory]:
         """What ``state`` consists of and where it lies."""
         held = self._held
-        if held is None or flat.token is None or held[0] is not flat.token or self._fences.is_reordered():
+        if held is None or flat.token is None or held[0] is not flat.token or self._fences.is_outdated():
             memory = Memory(self._fences.look(flat, leaves(state)))
             held = flat.token, self._outline_of(flat), memory
             self._held = held if flat.token is not None else None
+        self._fences.settle()
         return held[1:]
 
     def _outline_of(self, flat: Flat) -> Outline:

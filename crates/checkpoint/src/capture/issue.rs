@@ -16,8 +16,14 @@ use std::time::Instant;
 /// The most chunks in a device's queue: enough to keep it copying, and short of what makes others wait for the driver.
 const IN_FLIGHT: usize = 32;
 
-/// A chunk on its way from a device: its number, its buffer, and since when.
-pub(super) type Coming = (usize, Filling, Instant);
+/// A chunk on its way from a device.
+pub(super) struct Coming {
+    index: usize,
+    filling: Filling,
+    since: Instant,
+    /// Whether it is read again later. What could not wait is not: it may change as soon as `save` has returned.
+    is_first_read: bool,
+}
 
 /// Chunks on their way, in the order they were asked for. What is given up goes back to the pool.
 pub(super) struct Waiting {
@@ -76,11 +82,18 @@ impl Issuing<'_> {
             let filled = self.filler.fill(*index, buffer);
             let filling = filled.inspect_err(|_| self.stop())?;
             lost.passed_on();
-            if filling.marks().is_empty() {
-                self.arrive((*index, filling, begun))?;
+            let is_there = filling.marks().is_empty();
+            let coming = Coming {
+                index: *index,
+                filling,
+                since: begun,
+                is_first_read: self.first_read.is_some(),
+            };
+            if is_there {
+                self.arrive(coming)?;
                 continue;
             }
-            let first = lock(waiting).push((*index, filling, begun));
+            let first = lock(waiting).push(coming);
             self.pool.stir();
             if let Some(one) = first {
                 self.arrive(one)?;
@@ -125,14 +138,20 @@ impl Issuing<'_> {
     }
 
     /// Waits for a chunk and hands it to the writer.
-    fn arrive(&self, (index, filling, begun): Coming) -> Result<(), Error> {
+    fn arrive(&self, coming: Coming) -> Result<(), Error> {
+        let Coming {
+            index,
+            filling,
+            since,
+            is_first_read,
+        } = coming;
         let lost = Lost::new(self.pool);
         let buffer = filling.finish().map_err(failed)?;
         lost.passed_on();
         let len = chunk_len(index, self.filler.image.len).unwrap_or(0);
         self.recorder
-            .add(Lane::Copy, begun, Instant::now(), len as u64);
-        if let Some(first) = self.first_read {
+            .add(Lane::Copy, since, Instant::now(), len as u64);
+        if let Some(first) = self.first_read.filter(|_| is_first_read) {
             lock(first).insert(index, self.filler.crcs(index, &buffer));
         }
         self.writer.send(Chunk::new(index, len, buffer));
@@ -158,8 +177,8 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        for (_, filling, _) in self.coming.drain(..) {
-            match filling.finish() {
+        for coming in self.coming.drain(..) {
+            match coming.filling.finish() {
                 Ok(buffer) => self.pool.give(buffer),
                 Err(_) => self.pool.lose(),
             }
