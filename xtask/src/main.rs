@@ -15,6 +15,7 @@ mod fuzz;
 mod mpi;
 mod nightly;
 mod package;
+mod protocol;
 mod steps;
 mod test;
 mod tools;
@@ -39,6 +40,7 @@ usage: cargo xtask <command>
   faults [OPTIONS]    simulated worlds in which saves meet faults: --seeds N, --from SEED, --result FILE, --replay SEED
   fuzz [OPTIONS]      every fuzz target, or those named: [NAME] --seconds N (default 30), --runs N, --sanitize
   nightly [OPTIONS]   rounds of real faults: kills, hung ranks, cut connections, full disks, rot (`--rounds N --seed S`)
+  protocol [OPTIONS]  every order of the moves of commit and retention, in a model: --bound small|full, --mistake NAME, --result FILE
   venv                the Python environment of the tests, in target/venv, with the package installed
   wheel               the Python package as one file, in target/wheels
 ";
@@ -79,6 +81,7 @@ fn run(arguments: &[&str]) -> Result {
         ["faults", options @ ..] => faults::run(&workspace, options),
         ["fuzz", options @ ..] => fuzz::run(&workspace, options),
         ["nightly", options @ ..] => nightly::run(&workspace, options),
+        ["protocol", options @ ..] => protocol::run(&workspace, options),
         ["venv"] => {
             let python = venv::ensure(&workspace)?;
             package::install(&workspace, &python, package::Profile::Release)?;
