@@ -16,6 +16,7 @@ mod gpu;
 mod mpi;
 mod nightly;
 mod package;
+mod protocol;
 mod steps;
 mod test;
 mod tools;
@@ -41,6 +42,7 @@ usage: cargo xtask <command>
   fuzz [OPTIONS]      every fuzz target, or those named: [NAME] --seconds N (default 30), --runs N, --sanitize
   gpu SUITE [--dev]   a suite packed for a machine with a GPU and without Rust: `captures`
   nightly [OPTIONS]   rounds of real faults: kills, hung ranks, cut connections, full disks, rot (`--rounds N --seed S`)
+  protocol [OPTIONS]  every order of the moves of commit and retention, in a model: --bound small|full, --mistake NAME, --result FILE
   venv                the Python environment of the tests, in target/venv, with the package installed
   wheel               the Python package as one file, in target/wheels
 ";
@@ -82,6 +84,7 @@ fn run(arguments: &[&str]) -> Result {
         ["fuzz", options @ ..] => fuzz::run(&workspace, options),
         ["gpu", options @ ..] => gpu::run(&workspace, options),
         ["nightly", options @ ..] => nightly::run(&workspace, options),
+        ["protocol", options @ ..] => protocol::run(&workspace, options),
         ["venv"] => {
             let python = venv::ensure(&workspace)?;
             package::install(&workspace, &python, package::Profile::Release)?;
