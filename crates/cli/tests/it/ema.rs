@@ -174,9 +174,9 @@ fn models_of_other_tools_are_averaged_too() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: `out` already holds a model: model.safetensors
+    error: `file://[DIR]/out` already holds model.safetensors
 
-    hint: choose another folder, or pass `--replace`
+    hint: choose another place, or pass `--replace`
     ");
 }
 
