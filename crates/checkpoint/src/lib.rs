@@ -129,10 +129,10 @@ pub use place::{Place, find, find_with, split as split_path};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{
-    Chosen, DcpContents, ExportReport, FileContents, FileFormat, NewCheckpoint, OnUnfinished,
-    PlannedFile, RewriteOptions, RewriteReport, UNFINISHED_FOLDER, edit, export_dcp, export_file,
-    export_hf, export_safetensors, model_files, plan_dcp, plan_file, plan_hf, plan_safetensors,
-    rewrite,
+    Chosen, DcpContents, ExportReport, FileContents, FileFormat, NewCheckpoint, NewFolder,
+    OnUnfinished, PlannedFile, RewriteOptions, RewriteReport, UNFINISHED_FOLDER, edit, export_dcp,
+    export_file, export_hf, export_safetensors, model_files, plan_dcp, plan_file, plan_hf,
+    plan_safetensors, rewrite,
 };
 pub use rules::{ShardRule, ShardRules, UnusedRule};
 pub use run::{all_steps, each_step};

@@ -12,11 +12,12 @@ use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, key};
+use crate::{Error, Location, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, key};
 
 mod folder;
 mod journal;
 mod listing;
+mod locate;
 mod reader;
 mod scratch;
 mod staged;
@@ -124,6 +125,10 @@ impl Local {
 impl Store for Local {
     fn url(&self) -> String {
         crate::url::from_path(&self.root)
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        vec![locate::locate(&self.root.join(key))]
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {

@@ -5,7 +5,7 @@ mod shared;
 use std::fmt::Debug;
 use std::time::SystemTime;
 
-use crate::{Error, Tiered, key};
+use crate::{Error, Location, Tiered, key};
 
 /// The largest object [`Store::get`] reads, in bytes: 1 GiB.
 pub const MAX_GET_BYTES: u64 = 1 << 30;
@@ -26,6 +26,13 @@ pub const MAX_GET_BYTES: u64 = 1 << 30;
 pub trait Store: Send + Sync + Debug {
     /// Where this store is, for messages: `file:///data/run`, `memory:`.
     fn url(&self) -> String;
+
+    /// Where the object `key` really lies, or would lie; the empty key is the folder that the store is in.
+    ///
+    /// Where a store is made of several, an object may lie in any of them.
+    fn locations(&self, key: &str) -> Vec<Location> {
+        vec![Location::named(&self.url(), key)]
+    }
 
     /// Publishes a small object in one step.
     ///

@@ -1,11 +1,17 @@
 //! A store that several owners have.
 
-use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Tiered, Upload};
+use crate::{
+    Error, Location, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Tiered, Upload,
+};
 use std::sync::Arc;
 
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn url(&self) -> String {
         (**self).url()
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        (**self).locations(key)
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
