@@ -1,5 +1,8 @@
 //! One rank's access to a run.
 
+mod asked;
+mod history;
+
 use crate::arguments::{seconds, values_of};
 use crate::averaging::Averaging;
 use crate::errors::{OrRaise, exception, raise};
@@ -10,6 +13,7 @@ use crate::report;
 use crate::retention::Policy;
 use crate::saving::Saving;
 use crate::source::Source;
+use asked::{changed, holds, world_of};
 use cairn::checkpoint::retention;
 use cairn::checkpoint::signing::{PublicKey, SecretKey, sign};
 use cairn::checkpoint::{
@@ -283,6 +287,12 @@ impl Run {
         py.detach(|| self.inner().steps()).or_raise()
     }
 
+    /// The committed steps in the order in which they were saved, with their places in the history of the run.
+    fn history(&self, py: Python) -> PyResult<Vec<history::Saved>> {
+        let found = py.detach(|| self.inner().history()).or_raise()?;
+        Ok(found.into_iter().map(history::saved).collect())
+    }
+
     /// The newest committed step that is not one of those that were tried.
     fn newest_step(&self, py: Python, tried: Vec<u64>) -> PyResult<Option<u64>> {
         let tried = tried.into_iter().collect();
@@ -393,40 +403,4 @@ impl Drop for Run {
         let mut inner = Some(inner);
         Python::try_attach(|py| py.detach(|| drop(inner.take())));
     }
-}
-
-/// The names of tensors that were changed, as Python tells them. A watch that fails counts as a change.
-fn changed(watch: &Py<PyAny>) -> Vec<String> {
-    let asked = Python::try_attach(|py| watch.call0(py)?.extract::<Vec<String>>(py));
-    match asked {
-        None => Vec::new(),
-        Some(Ok(names)) => names,
-        Some(Err(error)) => vec![format!("the check for changes failed: {error}")],
-    }
-}
-
-/// Whether a condition of Python's holds: it returns what is wrong, or nothing. One that fails does not hold.
-fn holds(condition: &Py<PyAny>) -> Result<(), String> {
-    let asked = Python::try_attach(|py| condition.call0(py)?.extract::<Option<String>>(py));
-    match asked {
-        // The interpreter has ended, and with it whoever would have waited for the save.
-        None | Some(Ok(None)) => Ok(()),
-        Some(Ok(Some(reason))) => Err(reason),
-        Some(Err(error)) => Err(error.to_string()),
-    }
-}
-
-/// A rank among `size`, which save together under the name of a session.
-fn world_of(rank: usize, size: usize, session: Option<String>, unique: bool) -> PyResult<World> {
-    let world = match session {
-        Some(session) if unique => World::new(rank, size, session).map(World::unique),
-        Some(session) => World::new(rank, size, session),
-        None if size == 1 => Some(World::single()),
-        None => None,
-    };
-    world.ok_or_else(|| {
-        let message = format!("rank {rank} of {size} without a session is not a world");
-        let hint = "ranks count from 0, and ranks that save together need a common session name";
-        raise("StateError", &message, Some(hint.into()), None)
-    })
 }

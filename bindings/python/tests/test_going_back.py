@@ -43,6 +43,28 @@ def test_saves_after_a_step_was_chosen_stay_and_are_the_newest(tmp_path: Path) -
     assert [committed(tmp_path, step)["line"] for step in (22, 23)] == [1, 1]
 
 
+def test_the_history_says_which_steps_were_abandoned(tmp_path: Path) -> None:
+    run = run_of(tmp_path, 10, 20, 30)
+    run.load(20, into=state(0))
+    run.save(21, state(21), blocking=True)
+    history = run.history()
+    assert [(step.step, step.line, step.abandoned) for step in history] == [
+        (10, 0, False), (20, 0, False), (30, 0, True), (21, 1, False),
+    ]
+    assert [step.parent for step in history] == [None, 10, 20, 20]
+    assert len({step.launch for step in history}) == 1
+
+
+def test_a_rule_says_which_abandoned_steps_stay(tmp_path: Path) -> None:
+    run = run_of(tmp_path, 10, 20, 30, 40, keep=cairn.Keep(last=9, abandoned="none"))
+    run.load(20, into=state(0))
+    run.save(21, state(21), blocking=True)
+    run.wait()
+    assert run.steps() == [10, 20, 21]
+    with pytest.raises(cairn.Error, match="some"):
+        cairn.Checkpointer(tmp_path, keep=cairn.Keep(abandoned="some"))
+
+
 def test_a_new_process_that_goes_back_says_so_before_its_numbers_do(tmp_path: Path) -> None:
     run_of(tmp_path, 10, 20, 30).close()
     run = cairn.Checkpointer(tmp_path)

@@ -114,7 +114,7 @@ pub use derived::{Claim, DERIVED_DTYPES, DERIVED_FROM, Derived, hold};
 pub use error::{Error, Skipped, chain};
 pub use launch::Launch;
 pub use layout::Layout;
-pub use lines::{History, Line, Parent, history, lines};
+pub use lines::{Committed, History, Line, Parent, history, lines};
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
 pub use manifest::{DeltaSummary, FORMAT_VERSION, Manifest, PackedSummary};
 pub use names::{

@@ -17,11 +17,13 @@ use crate::copies;
 use crate::error::StoreContext;
 use crate::manifest::{Manifest, put_version};
 use crate::part::field;
+use crate::run::{all_steps, each_step};
 use crate::seal::{seal, unseal};
 use cairn_store::{Error as StoreError, ObjectMeta, PutMode, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What readers of a run with more than one line must know.
 pub(crate) const FEATURE: &str = "lines";
@@ -184,6 +186,42 @@ pub(crate) fn last_committed(
 pub fn lines(store: &dyn Store) -> Result<Vec<Line>, Error> {
     let read = (1..=newest(store)?).map(|number| read_line(store, number).transpose());
     read.flatten().collect()
+}
+
+/// A committed step, and where it is in the history of its run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Committed {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// Whether the run went back to before it since.
+    pub is_abandoned: bool,
+}
+
+/// The committed steps whose manifests can be used, in the order in which they were saved.
+pub(crate) fn committed(store: &Arc<dyn Store>) -> Result<Vec<Committed>, Error> {
+    let steps = all_steps(store.as_ref())?;
+    let found = each_step(store.as_ref(), &steps, |step| {
+        match copies::manifest(store.as_ref(), step) {
+            Ok((manifest, _)) => Ok(Some(manifest)),
+            Err(Error::Incomplete { .. } | Error::Deleted { .. }) => Ok(None),
+            Err(error @ (Error::Version { .. } | Error::Needs { .. })) => left_out(step, &error),
+            Err(error) if error.is_damage() => left_out(step, &error),
+            Err(error) => Err(error),
+        }
+    })?;
+    let mut manifests: Vec<Manifest> = found.into_iter().flatten().collect();
+    manifests.sort_by_key(|manifest| (manifest.line, manifest.step));
+    let history = history(store.as_ref(), &manifests)?;
+    let told = manifests.into_iter().map(|manifest| Committed {
+        is_abandoned: !history.contains(manifest.line, manifest.step),
+        manifest,
+    });
+    Ok(told.collect())
+}
+
+fn left_out(step: u64, error: &Error) -> Result<Option<Manifest>, Error> {
+    tracing::warn!(step, error = %crate::chain(error), "a step is left out of the history of the run");
+    Ok(None)
 }
 
 /// Which steps led to the newest one. `manifests` are those of all committed steps of the run.

@@ -11,6 +11,7 @@ from ._checkpoint import Checkpoint, Explained, Loaded
 from ._keys import key_text
 from ._logger import logger
 from ._course import course_of
+from ._history import SavedStep
 from ._resume import use_newest
 from ._strict import Strict
 from ._world import World
@@ -140,6 +141,10 @@ class Reading:
     def steps(self) -> list[int]:
         """The committed steps, ascending."""
         return self._run.steps()
+
+    def history(self) -> list[SavedStep]:
+        """The committed steps in the order in which they were saved. Where the run went back, some are abandoned: the last is the newest."""
+        return [SavedStep(*step) for step in self._run.history()]
 
     def sign(self, step: int | Literal["latest"], key: str | os.PathLike[str]) -> str:
         """Signs a committed step with a secret key, or the one in a file, and returns the public key. All of the step is read.
