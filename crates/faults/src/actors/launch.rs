@@ -9,8 +9,8 @@ use crate::ledger::{Promise, Told};
 use crate::scenario::Scenario;
 use crate::world::World;
 use cairn_checkpoint::{
-    Checkpoint, Checkpointer, Error, IfCommitted, Level, Options, Overlap, SaveOptions, SaveReport,
-    Saving, World as Ranks,
+    Checkpointer, Error, IfCommitted, Level, Options, Overlap, SaveOptions, SaveReport, Saving,
+    World as Ranks,
 };
 use shuttle::thread;
 use start::{Start, choose};
