@@ -18,6 +18,7 @@ mod give_up;
 mod hostile;
 mod mutation;
 mod packed;
+mod pairs;
 mod race;
 mod references;
 mod repair;
