@@ -98,19 +98,21 @@ fn json(arguments: &Arguments, report: &Report, elapsed: Duration) -> String {
     let bound = arguments.bound;
     let broken = report.counterexample.as_ref();
     format!(
-        "{{\n  \"bound\": {{\"writers\": 2, \"prunings\": {}, \"passes\": {}, \"replacements\": {}, \"uploads\": {}, \"tags\": {}, \"crashes\": {}}},\n  \"mistake\": \"{:?}\",\n  \"states\": {},\n  \"moves\": {},\n  \"depth\": {},\n  \"complete\": {},\n  \"broken\": \"{:?}\",\n  \"seconds\": {:.0}\n}}\n",
+        "{{\n  \"bound\": {{\"writers\": 2, \"prunings\": {}, \"passes\": {}, \"replacements\": {}, \"uploads\": {}, \"tags\": {}, \"crashes\": {}}},\n  \"mistake\": {},\n  \"states\": {},\n  \"moves\": {},\n  \"depth\": {},\n  \"complete\": {},\n  \"broken\": {},\n  \"seconds\": {:.0}\n}}\n",
         bound.prunings,
         bound.passes,
         u8::from(bound.replaces),
         u8::from(bound.uploads),
         u8::from(bound.tags),
         bound.crashes,
-        arguments.mistake,
+        arguments
+            .mistake
+            .map_or("null".into(), |mistake| format!("\"{mistake:?}\"")),
         report.states,
         report.moves,
         report.depth,
         report.is_complete,
-        broken.map(|found| found.broken),
+        broken.map_or("null".into(), |found| format!("\"{:?}\"", found.broken)),
         elapsed.as_secs_f64()
     )
 }

@@ -133,26 +133,7 @@ pub(crate) fn advance(state: &mut State, index: usize, rules: &Rules) {
                 Outcome::Done { removed: false } => Pruner::again(left),
             }
         }
-        Pruner::LockToPurge { left } => {
-            let (is_held, is_dead) = (state.lock.is_some(), state.lock_is_dead());
-            match rules.locks && is_held {
-                // What was left under the lock comes first.
-                true if is_dead => Pruner::Remove {
-                    left,
-                    planned: None,
-                    why: Why::Planned,
-                    at: Removal::Lock,
-                },
-                true => Pruner::again(left),
-                false => {
-                    state.lock = rules.locks.then_some(Lock {
-                        who: Who::Pruner(index),
-                        wanted: Attempts::default(),
-                    });
-                    Pruner::Purge { left }
-                }
-            }
-        }
+        Pruner::LockToPurge { left } => lock_to_purge(state, left, index, rules),
         Pruner::Unlock { left } => {
             removal::unlock(state, Who::Pruner(index));
             Pruner::again(left)
@@ -189,6 +170,27 @@ fn plan(state: &State, left: u8, planned: Option<Attempt>, rules: &Rules) -> Pru
     }
 }
 
+fn lock_to_purge(state: &mut State, left: u8, index: usize, rules: &Rules) -> Pruner {
+    let (is_held, is_dead) = (state.lock.is_some(), state.lock_is_dead());
+    match rules.locks && is_held {
+        // What was left under the lock comes first.
+        true if is_dead => Pruner::Remove {
+            left,
+            planned: None,
+            why: Why::Planned,
+            at: Removal::Lock,
+        },
+        true => Pruner::again(left),
+        false => {
+            state.lock = rules.locks.then_some(Lock {
+                who: Who::Pruner(index),
+                wanted: Attempts::default(),
+            });
+            Pruner::Purge { left }
+        }
+    }
+}
+
 fn purge(state: &mut State, pruner: Pruner) -> Pruner {
     match pruner {
         Pruner::Purge { left } => match state.deleted {
@@ -207,7 +209,7 @@ fn purge(state: &mut State, pruner: Pruner) -> Pruner {
                 left,
                 planned: Some(going),
                 why: Why::Gone,
-                at: Removal::Hide,
+                at: Removal::Rivals,
             },
         },
         Pruner::PurgeIsAside { left, going } => match state.hidden {

@@ -28,7 +28,7 @@ pub(crate) fn advance(state: &mut State) {
             Tagger::LookAgain
         }
         Tagger::LookAgain => state.commit.map_or(Tagger::Ended, Tagger::LookAside),
-        Tagger::LookAside(_) if state.hidden.is_some() => Tagger::Ended,
+        Tagger::LookAside(found) if state.hidden == Some(found) => Tagger::Ended,
         Tagger::LookAside(found) => Tagger::LookDeleted(found),
         Tagger::LookDeleted(found) => {
             if state.deleted != Some(found) {
