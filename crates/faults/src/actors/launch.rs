@@ -255,23 +255,16 @@ impl Rank {
         Memory::new(content, picture, self.rank, self.launch.ranks)
     }
 
-    /// Whether an exception strikes before the state is taken. Some are reported to the other ranks, as those in a call of `save` are, and
-    /// some nobody hears of.
+    /// Whether an exception strikes in a call of `save` before the state is taken: the attempt is given up for all ranks.
     fn throws(&self, step: u64) -> Option<Error> {
         let percent = self.process.world.case.scenario.throws;
-        let (strikes, is_told) = {
-            let mut state = self.process.world.lock();
-            (
-                percent > 0 && state.random.chance(percent),
-                percent > 0 && state.random.chance(50),
-            )
-        };
-        let reason = "an exception".to_string();
-        if strikes && is_told {
-            let attempt = self.run.attempts(step);
-            self.run.give_up_attempt(step, attempt, &reason);
+        if percent == 0 || !self.process.world.lock().random.chance(percent) {
+            return None;
         }
-        strikes.then_some(Error::GivenUp { reason })
+        let reason = "an exception".to_string();
+        let attempt = self.run.attempts(step);
+        self.run.give_up_attempt(step, attempt, &reason);
+        Some(Error::GivenUp { reason })
     }
 
     /// Saves a step once more, with the state of a later moment.
