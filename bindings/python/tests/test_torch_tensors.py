@@ -336,3 +336,14 @@ def test_a_rank_that_never_comes_is_named_when_the_time_for_a_commit_is_over(tmp
     with pytest.raises(cairn.RankFailed, match="rank 1 does not answer"):
         cairn.Checkpointer(tmp_path, world=world, commit_timeout=0.1).save(1, {"x": torch.ones(3)})
     assert not cairn.Checkpointer(tmp_path).steps() and not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_rank_that_opens_the_newest_step_alone_is_told_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cairn.Checkpointer(tmp_path).save(1, {"x": torch.ones(3)}, blocking=True)
+    monkeypatch.setattr("cairn._reading._PATIENCE_SECONDS", 0.1)
+    board = torch.distributed.HashStore()
+    board.set_timeout(timedelta(days=1))
+    run = cairn.Checkpointer(tmp_path, world=cairn.World(0, 2, "launch", board=board))
+    with pytest.raises(cairn.RankFailed, match="to look alone"):
+        run.open()
+    assert run.open(1).step == 1 and cairn.open(tmp_path).step == 1

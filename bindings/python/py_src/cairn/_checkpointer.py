@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import json
 import os
 import threading
 import weakref
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal
 
 from . import _cairn
-from ._agreement import Agreement
 from ._arguments import check_time, choose
 from ._behind import Behind
 from ._checkpoint import METRICS, Loaded
@@ -30,21 +27,20 @@ from ._leave_out import LEFT_OUT, Trimmer, kept_names, to_leave_out
 from ._logger import logger
 from ._part import Context
 from ._place import Place, locate
-from ._replicas import Comparison, Placer, Replicas, checked_rules, withdraw
+from ._ranks import Ranks
+from ._replicas import Replicas, checked_rules
 from ._retention import Keep, Pruner
-from ._saving import Saving
+from ._saving import Saving, warn_of_unchanged
 from ._shared import keep_own_values
 from ._reading import Reading, as_step
 from ._recall import Recall
 from ._tiers import Tiered, bring_up, is_tiered
 from ._tree import Flat
-from ._values import NotPlain, encode, refused
+from ._values import encoded
 from ._world import World
-from .errors import Cancelled, Error, RanksDisagree, Skipped, StateError, told
+from .errors import Cancelled, Error, Skipped, StateError
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
-#: How many objects of this process have saved to a run, which all ranks count alike.
-_savers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
 class Checkpointer(Reading):
@@ -133,9 +129,7 @@ class Checkpointer(Reading):
             "keep_fast": url.keep_fast if isinstance(url, Tiered) else Tiered.keep_fast,
         }
         self._require_key = None if require_key is None else key_text(require_key)
-        self._placer = Placer(checked_rules(replicas))
-        self._comparison: Comparison | None = None
-        self._calls = 0
+        self._rules = checked_rules(replicas)
         self._fences = Fences(fence)
         emas = [ema] if isinstance(ema, Ema) else list(ema)
         self._averages = Averages(emas) if emas else None
@@ -144,9 +138,6 @@ class Checkpointer(Reading):
         self._writer: _cairn.Run | None = None
         self._reader: _cairn.Run | None = None
         self._saving: Saving | None = None
-        self._agreed: Agreement | None = None
-        #: Steps that were given up before there was a run to say so.
-        self._owed: list[tuple[int, str]] = []
         self._named: tuple[_cairn.Outline, frozenset[str]] | None = None
         self._recall = Recall()
         self._trimmer = Trimmer()
@@ -155,27 +146,19 @@ class Checkpointer(Reading):
         _open.add(self)
 
     @cached_property
-    def _session(self) -> str | None:
-        """Each object that saves has a session name of its own, which all ranks count alike."""
-        session = self.world.session
-        return None if session is None else f"{session}-{next(_savers[self._url])}"
+    def _ranks(self) -> Ranks:
+        timeout: float = self._options["commit_timeout"]
+        return Ranks(self.world, self._url, self._rules, timeout, differ=self._ranks_differ)
 
     def _saving_run(self) -> _cairn.Run:
         """The run as all ranks save it together."""
         if self._writer is None:
             world = self.world
             self._writer = _cairn.Run(
-                self._url, world.rank, world.size, self._session, unique=world.is_unique, **self._options
+                self._url, world.rank, world.size, self._ranks.session, unique=world.is_unique, **self._options
             )
-            while self._owed:
-                self._writer.give_up(*self._owed.pop(0))
+            self._ranks.catch_up(self._writer)
         return self._writer
-
-    @property
-    def _agreement(self) -> Agreement:
-        if self._agreed is None:
-            self._agreed = Agreement(self.world, self._session, self._ranks_differ)
-        return self._agreed
 
     def save(
         self,
@@ -208,8 +191,7 @@ class Checkpointer(Reading):
             cairn.Error: the failure of the save before, if nobody looked at it.
         """
         number = as_step(step)
-        self._agreement.begin()
-        self._calls += 1
+        self._ranks.begin()
         attempt = begun = None
         try:
             run = self._saving_run()
@@ -217,10 +199,11 @@ class Checkpointer(Reading):
             # Casts are checked on memory that is there.
             behind = Behind(0 if derive else self._options["scratch_bytes"])
             flat = self._trim(self._prepare(state, metrics, behind), state, derive or {}, leave_out)
-            self._warn_of_unchanged()
+            warn_of_unchanged(self._saving, self._fences.trainable)
             outline, memory = self._handover.of(flat, state)
-            course_of(self._url).tell(run, self._names_of(outline, flat))
-            condition = self._compare(flat)
+            course = course_of(self._url)
+            course.tell(run, self._names_of(outline, flat))
+            condition = self._ranks.compare(flat, is_new=course.told is None)
             begun = run.save(
                 number,
                 outline,
@@ -240,7 +223,7 @@ class Checkpointer(Reading):
             self._saving = Saving(begun)
         except BaseException as error:
             # Whatever it is, also in a `state_dict` of the user's or a Ctrl-C: the other ranks must not wait for this one.
-            self._give_up(number, attempt, begun, error)
+            self._ranks.give_up(self._saving_run, number, attempt, begun, error)
             raise
         if self._pruner is not None and self.world.rank == 0:
             self._pruner.start(self._run, begun)
@@ -345,11 +328,8 @@ class Checkpointer(Reading):
             if name in flat.values or name in flat.parts:
                 raise StateError(f"`{name}` is the name of {what}, so nothing else can have it")
         if metrics:
-            flat.values[METRICS] = _metrics(metrics)
-        timeout: float = self._options["commit_timeout"]
-        self._agreement.agree(flat, timeout)
-        if self.world.size > 1:
-            self._placer.place(flat, self._recall.buffers, self._agreement.holders, self.world)
+            flat.values[METRICS] = encoded(dict(metrics), METRICS)
+        self._ranks.fit(flat, self._recall.buffers)
         return flat
 
     def _trim(self, flat: Flat, state: Any, derive: Mapping[str, str], leave_out: Sequence[str]) -> Flat:
@@ -365,44 +345,10 @@ class Checkpointer(Reading):
             keep_own_values(flat, self.world)
         return flat
 
-    def _compare(self, flat: Flat) -> Callable[[], str | None] | None:
-        """Has the ranks compare what all of them hold, until that was settled once; returns what the save has to wait for."""
-        if self.world.size == 1 or self.world.board is None or self._comparison is not None and self._comparison.is_settled:
-            return None
-        # A launch that goes on from a step of this run has been saved like this before.
-        is_new = course_of(self._url).told is None
-        timeout: float = self._options["commit_timeout"]
-        self._comparison = Comparison(self.world, self._replicas_topic, flat.parts, timeout, is_strict=is_new)
-        self._comparison.start()
-        return self._comparison.outcome
-
-    @property
-    def _replicas_topic(self) -> str:
-        return f"{self._session}/replicas/{self._calls}"
-
     def _names_of(self, outline: _cairn.Outline, flat: Flat) -> frozenset[str]:
         if self._named is None or self._named[0] is not outline:
             self._named = outline, frozenset(flat.parts)
         return self._named[1]
-
-    def _give_up(self, step: int, attempt: int | None, begun: _cairn.Saving | None, error: BaseException) -> None:
-        """Tells the other ranks that this one cannot save, so that they do not wait for it."""
-        if begun is not None:
-            begun.cancel()
-        if self.world.size == 1 or getattr(error, "nothing_begun", False) or isinstance(error, RanksDisagree):
-            # Ranks that disagree have all found the same.
-            return
-        reason = told(error)
-        try:
-            self._agreement.refuse(reason)
-            if self._comparison is None or self._comparison.topic != self._replicas_topic:
-                withdraw(self.world, self._replicas_topic)
-            if attempt is None:
-                self._owed.append((step, reason))
-            elif begun is not None or not (isinstance(error, Error) and self._saving_run().attempts(step) > attempt):
-                self._saving_run().give_up(step, reason, attempt)
-        except Exception:
-            logger.exception("the other ranks were not told that step %d was given up", step)
 
     @property
     def _handover(self) -> Handover:
@@ -429,28 +375,12 @@ class Checkpointer(Reading):
         if self._writer is not None:
             self._writer.observe(seconds, self._saving is not None and not self._saving.done())
 
-    def _warn_of_unchanged(self) -> None:
-        """Names parameters that an optimizer is to change and that have the bytes of the save before."""
-        if self._saving is None or not self._fences.trainable:
-            return
-        stale = [name for name in self._saving._native.unchanged() if name in self._fences.trainable]
-        if stale:
-            shown = ", ".join(f"`{name}`" for name in stale[:8]) + (f" and {len(stale) - 8} more" if len(stale) > 8 else "")
-            logger.warning("step %d: same bytes as in the save before: %s", self._saving.step, shown)
-
 
 def _make_ready(run: _cairn.Run, outline: _cairn.Outline, memory: _cairn.Memory, streams: dict[int, int]) -> None:
     try:
         run.prepare(outline, memory, streams)
     except Error:
         logger.exception("memory for saves could not be made ready")
-
-
-def _metrics(metrics: Mapping[str, float]) -> Any:
-    try:
-        return encode(dict(metrics), METRICS)
-    except NotPlain as error:
-        raise refused(error) from None
 
 
 @atexit.register

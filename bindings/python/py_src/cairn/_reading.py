@@ -15,7 +15,7 @@ from ._history import SavedStep
 from ._resume import use_newest
 from ._strict import Strict
 from ._world import World
-from .errors import Damaged, StateError, StepNotFound
+from .errors import Damaged, RankFailed, StateError, StepNotFound
 
 if TYPE_CHECKING:
     from ._recipe import RecipeLike
@@ -125,14 +125,19 @@ class Reading:
         """
         if step != "latest":
             return self._opened(self._run.open(as_step(step)))
-        opened, _ = use_newest(
-            self.world,
-            self._url,
-            self._run.newest_step,
-            lambda number: self._opened(_checked(self._run, number)),
-            what="open",
-            timeout=_PATIENCE_SECONDS,
-        )
+        try:
+            opened, _ = use_newest(
+                self.world,
+                self._url,
+                self._run.newest_step,
+                lambda number: self._opened(_checked(self._run, number)),
+                what="open",
+                timeout=_PATIENCE_SECONDS,
+            )
+        except RankFailed as error:
+            if "does not answer" in error.message:
+                error.hint = "all ranks open the newest step together: to look alone, use `cairn.open(url)` or name a step"
+            raise
         return opened
 
     def _opened(self, source: _cairn.Source) -> Checkpoint:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from . import _cairn
+from ._logger import logger
 from ._progress import Progress
 from .errors import StateError
 
@@ -160,3 +161,13 @@ def _fulfil(future: Future[SaveReport], saving: Saving) -> None:
         future.set_result(saving.wait(progress=False))
     except BaseException as error:
         future.set_exception(error)
+
+
+def warn_of_unchanged(saving: Saving | None, trainable: Collection[str]) -> None:
+    """Names parameters that an optimizer is to change and that have the bytes of the save before."""
+    if saving is None or not trainable:
+        return
+    stale = [name for name in saving._native.unchanged() if name in trainable]
+    if stale:
+        shown = ", ".join(f"`{name}`" for name in stale[:8]) + (f" and {len(stale) - 8} more" if len(stale) > 8 else "")
+        logger.warning("step %d: same bytes as in the save before: %s", saving.step, shown)

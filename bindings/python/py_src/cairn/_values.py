@@ -212,3 +212,15 @@ class Opaque:
 
 def _at(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
+
+
+def encoded(value: Any, path: str) -> Any:
+    """``value`` as it is stored.
+
+    Raises:
+        StateError: if it is not plain; the message gives its path.
+    """
+    try:
+        return encode(value, path)
+    except NotPlain as error:
+        raise refused(error) from None
