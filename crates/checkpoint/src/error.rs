@@ -109,6 +109,18 @@ pub enum Error {
         /// How long they were waited for.
         waited: Duration,
     },
+    /// Another trainer has the run.
+    #[error("`{url}` is being trained by {holder}: {seen}")]
+    RunInUse {
+        /// The run.
+        url: String,
+        /// The process and its machine.
+        holder: String,
+        /// The launch of that process.
+        launch: String,
+        /// How it is known to live.
+        seen: String,
+    },
     /// Two processes of one launch have the same rank.
     #[error("two processes of the launch `{session}` claim to be rank {rank}")]
     RankTwice {

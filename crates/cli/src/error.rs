@@ -1,5 +1,6 @@
 //! What can go wrong in a command, what to do next, and which exit code says so.
 
+use crate::units::size;
 use cairn::checkpoint::Error as CheckpointError;
 use cairn::formats::Error as FormatError;
 use cairn::{
@@ -81,6 +82,8 @@ pub(crate) enum Error {
     Child(#[source] std::io::Error),
     #[error("the run `{run}` of the demo failed")]
     ChildFailed { run: String },
+    #[error("all ranks together keep {}, and {} of memory are left", size(*needed), size(*available))]
+    TooLittleMemory { needed: u64, available: u64 },
     #[error("cannot catch interrupts")]
     Signals(#[source] std::io::Error),
     #[error("`{path}` does not say what its model is like")]
@@ -187,6 +190,9 @@ impl Error {
             #[cfg(not(feature = "mpi"))]
             Error::NoMpi { .. } => "build it with `--features mpi`, or start it without `mpirun`: ranks are threads then".into(),
             Error::Chunks { .. } => "use `--schedule interleaved`".into(),
+            Error::TooLittleMemory { .. } => {
+                "share the state out with `parallel.zero`, keep it in files with `optimizer.offload`, or train a smaller model".into()
+            }
             Error::NoTarget => "name it after the config".into(),
             Error::Data(data::Error::File {
                 source: store::Error::AlreadyExists { .. },
@@ -306,6 +312,7 @@ impl Error {
 fn exit_of(error: &CheckpointError) -> Exit {
     match error {
         CheckpointError::StepTaken { .. }
+        | CheckpointError::RunInUse { .. }
         | CheckpointError::NotACopy { .. }
         | CheckpointError::Untrusted { .. }
         | CheckpointError::TargetTaken { .. }

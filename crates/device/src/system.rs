@@ -29,6 +29,22 @@ impl Memory {
     }
 }
 
+/// The bytes of addresses that this process may still take, if it is limited (`ulimit -v`).
+pub fn address_space_left() -> Option<u64> {
+    let limits = read("/proc/self/limits")?;
+    let limit = address_space(&limits)?;
+    let used = field(&read("/proc/self/status")?, "VmSize:")?;
+    Some(limit.saturating_sub(used))
+}
+
+/// The soft limit on addresses in `/proc/self/limits`; `None` if there is none.
+fn address_space(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// The bytes after a name, which are told in KiB.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -54,6 +70,18 @@ mod tests {
         let memory = Memory::now().unwrap();
         assert!(memory.used_bytes > 0 && memory.used_bytes <= memory.peak_bytes);
         assert!(memory.peak_bytes < memory.machine_bytes);
+    }
+
+    #[test]
+    fn a_limit_on_addresses_is_read_and_none_is_none() {
+        let text = |limit: &str| {
+            format!(
+                "Max open files            1024   4096   files\nMax address space         {limit}            unlimited            bytes\n"
+            )
+        };
+        assert_eq!(address_space(&text("6144000000")), Some(6_144_000_000));
+        assert_eq!(address_space(&text("unlimited")), None);
+        assert_eq!(address_space(""), None);
     }
 
     #[test]

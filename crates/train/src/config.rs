@@ -3,7 +3,9 @@
 //! [`Config`] is plain values. [`read`] makes them from a file and the settings of a command line, and says everything that is wrong at once, each
 //! problem with its line and what to do about it.
 
+mod cautions;
 mod estimate;
+mod fields;
 mod launch;
 mod node;
 mod problem;
@@ -15,8 +17,9 @@ mod speed;
 #[cfg(test)]
 mod tests;
 
+pub use cautions::cautions;
 pub use estimate::{Holding, holdings};
-pub use launch::{Moment, launch, launch_rank};
+pub use launch::{Moment, check_inputs, launch, launch_rank};
 pub use problem::{Place, Problem, Problems};
 pub use read::{parse, read};
 pub use speed::{peak_flops, step_flops, step_tokens};
@@ -43,6 +46,8 @@ pub struct Config {
     pub evaluation: Option<Evaluation>,
     /// What is told of each step.
     pub log: Log,
+    /// Whether the run is taken from a trainer that may still be at it. No file says so.
+    pub take_over: bool,
 }
 
 /// What is trained.

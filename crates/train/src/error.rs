@@ -6,6 +6,9 @@ use std::sync::Arc;
 /// Why a launch does not go back by itself.
 const MAY_BE_GOOD: &str = "nothing says that the step is damaged, so the run does not go back to an older one: mend the cause and launch again";
 
+/// What to do about a run that is another one.
+const OTHER_RUN: &str = "give what the run began with, or begin another run in another folder";
+
 /// What can go wrong with training.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,6 +39,18 @@ pub enum Error {
         /// What is wrong.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Data has tokens that the model does not know.
+    #[error(
+        "`{path}` has a vocabulary of {tokens} tokens, and the model one of {model} (`vocab_size`)"
+    )]
+    Vocabulary {
+        /// The data.
+        path: String,
+        /// Its vocabulary.
+        tokens: u32,
+        /// The model's.
+        model: u32,
+    },
     /// The data gave something that is not a batch.
     #[error("the data gave {reason} for samples {first} to {last}")]
     Batch {
@@ -64,19 +79,27 @@ pub enum Error {
         /// The steps and what is wrong with them, newest first.
         skipped: Vec<(u64, String)>,
     },
-    /// The data is not what the run had so far, so that places in it mean other sequences.
-    #[error("the data is not that of step {step}: {}", changes.join(", "))]
-    OtherData {
+    /// The launch would not go on with the run that the step is of.
+    #[error("this is not the run of step {step}: {}", changes.join(", "))]
+    OtherRun {
         /// The step that the run goes on from.
         step: u64,
         /// What differs.
         changes: Vec<String>,
+        /// The keys of these that may differ on purpose.
+        allowable: Vec<String>,
     },
     /// A checkpoint does not say where its run was.
     #[error("step {step} was not saved by a trainer")]
     NotATrainer {
         /// The step.
         step: u64,
+    },
+    /// Another trainer took the run.
+    #[error("the run was taken over{}", by.as_ref().map_or(String::new(), |by| format!(" by {by}")))]
+    TakenOver {
+        /// Who did, as far as this rank knows.
+        by: Option<String>,
     },
     /// A run without a place for checkpoints was asked for one.
     #[error("the run has no place for checkpoints")]
@@ -138,16 +161,37 @@ impl Error {
             Self::NothingToResume { .. } => {
                 Some("look at them with `cairn verify`, or begin anew in another folder".into())
             }
-            Self::OtherData { .. } => Some(
-                "use the data that the run began with, or go on with other data on purpose: `--set data.may_change=true`".into(),
+            Self::OtherRun { allowable, .. } => Some(match allowable.is_empty() {
+                true => OTHER_RUN.into(),
+                false => format!(
+                    "{OTHER_RUN}, or let it differ on purpose: `--set may_change={}`",
+                    tables(allowable).join(",")
+                ),
+            }),
+            Self::Vocabulary { tokens, .. } => Some(format!(
+                "make `model.config.vocab_size` at least {tokens}, or tokenize the text with the model's tokenizer"
+            )),
+            Self::TakenOver { .. } => Some(
+                "somebody launched it with `--take-over`, or this process stood still for long; what was saved is there".into(),
             ),
             Self::NoRun => Some("give the run a folder".into()),
-            Self::Checkpoint(error) => error.hint(),
+            Self::Checkpoint(error) => of_checkpoint(error),
             Self::Arena(error) => error.hint(),
             Self::Unwritable { source, .. } => source.hint(),
-            Self::Save { source, .. } => source.hint(),
+            Self::Save { source, .. } => of_checkpoint(source),
             _ => None,
         }
+    }
+}
+
+/// What to do about an error of a checkpoint, where a launch has no options to pass.
+fn of_checkpoint(error: &cairn_checkpoint::Error) -> Option<String> {
+    match error {
+        cairn_checkpoint::Error::StepTaken { .. } => Some(
+            "something else saved this step meanwhile; launch again to go on from the newest one"
+                .into(),
+        ),
+        error => error.hint(),
     }
 }
 
@@ -160,6 +204,22 @@ pub(crate) fn told(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Keys as they are named on a command line: each once, `data` for all that is in it.
+fn tables(keys: &[String]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for key in keys {
+        let name = if key.starts_with("data.") {
+            "data"
+        } else {
+            key
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 fn each(skipped: &[(u64, String)]) -> String {

@@ -17,8 +17,8 @@ pub struct Settings {
     pub batch: usize,
     /// The most tokens of one step, counted with the padding that makes its sequences as long as the longest: a step takes as many sequences as fit.
     pub tokens: Option<usize>,
-    /// Whether a run may go on with other data than it began with.
-    pub data_may_change: bool,
+    /// Keys, or tables of them, that may differ from what a run began with though they decide what it means: `seed`, `data`, `optimizer.betas`.
+    pub may_change: Vec<String>,
     /// Over which ranks the work goes, and how.
     pub parallel: Parallel,
     /// How parameters follow from gradients.
@@ -46,7 +46,7 @@ impl Default for Settings {
             steps: 1000,
             batch: 8,
             tokens: None,
-            data_may_change: false,
+            may_change: Vec::new(),
             parallel: Parallel::default(),
             optimizer: Optimizer::default(),
             offload: None,

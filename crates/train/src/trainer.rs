@@ -2,6 +2,7 @@
 
 mod average;
 mod build;
+mod compare;
 mod evaluate;
 mod keeper;
 mod resume;
@@ -138,8 +139,13 @@ impl Trainer {
         let round = self.round(&step.batches, counted);
         let losses = self.executor.train(&mut self.arena, round)?;
         let asked = f64::from(u8::from(self.stop.load(Ordering::Relaxed)));
-        let mut sums = [self.sum(&losses), asked];
+        let lost = self.keeper.as_ref().and_then(Keeper::lost_to);
+        let is_lost = f64::from(u8::from(lost.is_some()));
+        let mut sums = [self.sum(&losses), asked, is_lost];
         numbers::all_reduce(self.layout.world.as_ref(), ReduceOp::Sum, &mut sums)?;
+        if sums[2] > 0.0 {
+            return Err(Error::TakenOver { by: lost });
+        }
         let loss = sums[0] / counted.max(1) as f64;
         let learning_rate = self.rates.at(self.progress.step);
         self.fence()?;

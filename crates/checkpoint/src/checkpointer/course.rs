@@ -4,7 +4,7 @@ use super::{Checkpointer, Inner};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::clock::rfc3339;
-use crate::commit::{Attempt, Supersedes};
+use crate::commit::{Attempt, IfCommitted, Supersedes};
 use crate::copies::{self, near};
 use crate::error::chain;
 use crate::handshake::Handshake;
@@ -181,6 +181,10 @@ impl Checkpointer {
         match copies::manifest(self.known_store().as_ref(), attempt.step) {
             Ok((manifest, _)) => Ok(older(manifest)),
             Err(Error::Incomplete { .. } | Error::Deleted { .. }) => Ok(None),
+            // A damaged one says nothing, and makes way for whoever replaces it on purpose.
+            Err(error) if error.is_damage() && attempt.if_committed == IfCommitted::Replace => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

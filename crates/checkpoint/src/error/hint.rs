@@ -61,6 +61,9 @@ impl Error {
             Error::RanksAbsent { .. } => {
                 "nothing was committed; look at those ranks' logs. All ranks save to the same run and are given the same session name and number of ranks"
             }
+            Error::RunInUse { .. } => {
+                "two trainers on one run would spoil each other's steps: end that one first, or use another folder. `--take-over` takes the run from it: it ends at its next step, and what it did since its last checkpoint is lost"
+            }
             Error::RankTwice { .. } => {
                 "nothing was committed; end the processes of an earlier launch that still run, and give every process a rank of its own"
             }

@@ -6,6 +6,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Ranks are threads of this process, or, with MPI built in, processes that `mpirun` started. A run that has checkpoints goes on from the newest good one, on whatever mesh is given now.
+A run belongs to one trainer: a second one is refused while the first lives.
 An interrupt (Ctrl-C, SIGTERM) ends the run after the step at hand: the step is saved, and the exit code is 0. A second one ends it at once.
 
 Examples:
@@ -26,6 +27,9 @@ pub(crate) struct Train {
     /// Put a value in the place of one of the config; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Take the run from a trainer that may still be at it; that one ends at its next step
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Show who would hold what, and train nothing
     #[arg(long = "dry-run", visible_alias = "plan")]
     pub(crate) dry_run: bool,

@@ -14,7 +14,7 @@ use cairn::device::system::Memory;
 use cairn::train::config::{self, Config, Moment};
 use cairn::train::{Ending, Event};
 use layout::Layout;
-use metrics::Metrics;
+use metrics::{Metrics, Start};
 use progress::Progress;
 use ranks::Ranks;
 use serde::Serialize;
@@ -46,9 +46,11 @@ struct Summary {
 }
 
 pub(crate) fn run(args: &Train, printer: &Printer) -> Result<Exit, Error> {
-    let config = config::read(&args.config, &args.settings())?;
+    let mut config = config::read(&args.config, &args.settings())?;
+    config.take_over = args.take_over;
     let layout = Layout::of(&config)?;
     if args.dry_run {
+        config::check_inputs(&config)?;
         layout.warn(printer);
         printer.report(&layout, || layout.text(printer.paint()))?;
         return Ok(Exit::Done);
@@ -59,6 +61,9 @@ pub(crate) fn run(args: &Train, printer: &Printer) -> Result<Exit, Error> {
         return Ok(Exit::Done);
     }
     layout.warn(printer);
+    if ranks.are_threads() {
+        layout.refuse()?;
+    }
     let stop = interrupts()?;
     let mut watcher = Watcher::new(&config, printer);
     let begun = Instant::now();
@@ -118,10 +123,12 @@ impl<'a> Watcher<'a> {
                         .warn(&format!("passing over step {step}: {reason}"));
                 }
                 for change in resumed.iter().flat_map(|resumed| &resumed.changes) {
-                    self.printer.warn(&format!("the data is another: {change}"));
+                    let step = resumed.map_or(0, |resumed| resumed.step);
+                    self.printer
+                        .note(&format!("changed since step {step}: {change}"));
                 }
                 summary.resumed_from = resumed.map(|resumed| resumed.step);
-                self.begin()
+                self.begin(resumed.is_some_and(|resumed| !resumed.skipped.is_empty()))
             }
             Moment::Event(Event::Step(report)) => {
                 summary.step = report.step;
@@ -161,15 +168,19 @@ impl<'a> Watcher<'a> {
     }
 
     /// Goes on with the metrics from where the run goes on.
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self, went_back: bool) -> Result<(), Error> {
         let log = &self.config.log;
         let from = self.summary.resumed_from.unwrap_or(0);
         self.summary.step = from;
-        self.metrics = Some(Metrics::begin(&log.folder, from, log.tensorboard)?);
+        self.metrics = Some(Metrics::begin(
+            &log.folder,
+            Start { from, went_back },
+            log.tensorboard,
+        )?);
         let mesh = &self.summary.mesh;
         self.printer.note(&match self.summary.resumed_from {
             Some(step) => format!("going on after step {step} on {mesh}"),
-            None => format!("beginning anew on {mesh}"),
+            None => format!("starting a new run on {mesh}"),
         });
         Ok(())
     }

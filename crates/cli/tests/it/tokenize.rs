@@ -25,6 +25,19 @@ fn documents(place: &Place, name: &str) -> Vec<Vec<u32>> {
 }
 
 #[test]
+fn the_folder_of_a_tokenizer_may_be_where_we_are() {
+    let place = place(&[("a.txt", "one\n")]);
+    std::fs::copy(TOKENIZER, place.path("tokenizer.json")).unwrap();
+    std::fs::create_dir(place.path("inner")).unwrap();
+    for (number, folder) in [".", "./", "inner/.."].into_iter().enumerate() {
+        let target = format!("{number}.tokens");
+        let output = place.output(&["tokenize", "a.txt", &target, "--tokenizer", folder]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+    }
+}
+
+#[test]
 fn text_becomes_bytes() {
     let place = place(&[("a.txt", "one\r\n\r\n\r\nzwölf\n")]);
     check!(place.cairn(&["tokenize", "a.txt", "a.tokens", "--tokenizer", "bytes", "--append-eos"]), @"

@@ -1,5 +1,7 @@
 //! `cairn train` and `cairn generate` as processes: from one rank to many, interrupted, killed, resumed elsewhere.
 
+mod before;
+mod lease;
 mod processes;
 
 use crate::fixture::{Place, check, floats};
@@ -247,7 +249,7 @@ fn a_dry_run_shows_who_holds_what() {
     batch     12 sequences of 16: 192 tokens, 3 micro-batches on each rank
     steps     10, 5.64 MFLOP each
     pipeline  waits 25 % of the time if all layers take the same
-    run       run, begins anew
+    run       run, a new run
     memory    about 310.0 KiB in all, [MACHINE]
 
     RANK  dp  pp  tp  BLOCKS              PARAMETERS     STATE  ACTIVATIONS
@@ -325,6 +327,7 @@ fn help_says_what_an_interrupt_does() {
           --mesh <MESH>      The axes of the mesh, outermost first: dp=2,pp=2,tp=2
           --ranks <N>        How many ranks there are: the mesh gets as many replicas (`dp`) as they make
           --set <KEY=VALUE>  Put a value in the place of one of the config; may be given several times
+          --take-over        Take the run from a trainer that may still be at it; that one ends at its next step
           --dry-run          Show who would hold what, and train nothing [alias: --plan]
       -h, --help             Print help
 
@@ -337,6 +340,7 @@ fn help_says_what_an_interrupt_does() {
           --trace <FILE>  When done, write everything that happened to FILE, one JSON object a line
 
     Ranks are threads of this process, or, with MPI built in, processes that `mpirun` started. A run that has checkpoints goes on from the newest good one, on whatever mesh is given now.
+    A run belongs to one trainer: a second one is refused while the first lives.
     An interrupt (Ctrl-C, SIGTERM) ends the run after the step at hand: the step is saved, and the exit code is 0. A second one ends it at once.
 
     Examples:

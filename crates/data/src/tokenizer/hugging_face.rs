@@ -32,7 +32,11 @@ impl HuggingFace {
     pub fn open(path: &str) -> Result<Self, Error> {
         let path = path.trim_end_matches('/');
         let (mut store, mut key) = locate(path)?;
-        if store.head(&key).map_err(failed(path))?.is_none() && !key.ends_with(".json") {
+        // These name a folder, and no file can be called that.
+        let is_folder = matches!(key.as_str(), "." | "..");
+        if is_folder
+            || (store.head(&key).map_err(failed(path))?.is_none() && !key.ends_with(".json"))
+        {
             (store, key) = locate(&format!("{path}/tokenizer.json"))?;
         }
         let bytes = store.get(&key).map_err(failed(path))?;

@@ -76,6 +76,14 @@ pub fn launch_rank(
     rank(config, &inputs, world, pool, stop.clone(), &mut tell)
 }
 
+/// Opens all that a run reads, as a launch would, and reads nothing more.
+///
+/// # Errors
+/// If the data or the tokenizer cannot be used.
+pub fn check_inputs(config: &Config) -> Result<(), Error> {
+    Inputs::open(config).map(drop)
+}
+
 /// What all ranks read.
 struct Inputs {
     train: Arc<Loader>,
@@ -125,6 +133,7 @@ fn rank(
         }),
         stop,
     })?;
+    trainer.claim(config.take_over)?;
     let resumed = trainer.resume()?;
     if let (None, Some(path)) = (&resumed, &config.model.weights) {
         trainer.load_weights(&weights::open(path)?)?;

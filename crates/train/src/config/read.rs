@@ -1,7 +1,8 @@
 //! From the text of a config to its values.
 
-use super::node::{Node, Tree};
-use super::problem::{Place, Problem, Problems};
+use super::fields::{Field, field};
+use super::node::{Entry, Node, Tree};
+use super::problem::{Place, Problem, Problems, suggestion};
 use super::reader::Reader;
 use super::sections;
 use super::{Config, Data, Durable, Evaluation, Log, Model, Source};
@@ -18,7 +19,12 @@ use std::path::Path;
 /// # Errors
 /// Everything that is wrong with it: syntax, unknown keys, values that cannot be, files that are not there.
 pub fn read(path: &str, settings: &[String]) -> Result<Config, Problems> {
-    let text = text_of(path).map_err(|reason| Problems {
+    let is_folder = Path::new(path).is_dir();
+    let text = match is_folder {
+        true => Err("it is a folder; name the file in it".to_string()),
+        false => text_of(path),
+    };
+    let text = text.map_err(|reason| Problems {
         file: path.to_string(),
         list: vec![Problem::whole(format!("it cannot be read: {reason}"))],
     })?;
@@ -65,7 +71,7 @@ impl Parser<'_> {
         let durable = self.durable(&root);
         let model = self.model(&root);
         let data = self.data(&root, length);
-        settings.data_may_change = may_change(&root);
+        settings.may_change = may_change(&root);
         let evaluation = self.evaluation(&root);
         let log = self.log(&root, &folder);
         check(&root, &settings, model.as_ref().map(|model| &model.config));
@@ -78,6 +84,7 @@ impl Parser<'_> {
             durable,
             evaluation,
             log,
+            take_over: false,
         })
     }
 
@@ -87,7 +94,9 @@ impl Parser<'_> {
         }
         let table = root.table("model");
         let weights = self.existing(&table, "weights", "");
-        let text = match table.node("config") {
+        let written = table.node("config");
+        let place_is_table = written.is_some_and(|node| matches!(node.tree, Tree::Table(_)));
+        let text = match written {
             Some(node) if matches!(node.tree, Tree::Table(_)) => Some(node.to_json().to_string()),
             Some(_) => self.text(&table, "config", ""),
             None if weights.is_some() => self.text(&table, "weights", "config.json"),
@@ -106,6 +115,7 @@ impl Parser<'_> {
         };
         table.finish();
         let config = text.and_then(|text| understood(root, &place, &text))?;
+        slips(root, written.filter(|_| place_is_table), &place, &config);
         Some(Model {
             config,
             weights,
@@ -284,17 +294,47 @@ impl Parser<'_> {
 
     /// A path as seen from here.
     fn resolve(&self, path: &str) -> String {
+        let home = std::env::var("HOME").ok();
         match path.is_empty() || path.contains("://") {
             true => path.to_string(),
+            // As a shell would have it.
+            false if path.starts_with("~/") && home.is_some() => {
+                format!("{}{}", home.unwrap_or_default(), &path[1..])
+            }
             false => self.base.join(path).to_string_lossy().into_owned(),
         }
     }
 }
 
-/// Whether a run may go on with other data.
-fn may_change(root: &Reader<'_>) -> bool {
-    let table = root.table("data");
-    table.optional("may_change").unwrap_or(false)
+/// The tables whose keys may be let differ from what a run began with.
+const MAY_CHANGE: [&str; 5] = ["seed", "batch", "data", "model", "optimizer"];
+
+/// What may differ from what a run began with: a list of keys, or a text with commas.
+fn may_change(root: &Reader<'_>) -> Vec<String> {
+    let mut names = match root.node("may_change").map(|node| &node.tree) {
+        Some(Tree::Text(text)) => text
+            .split(',')
+            .map(|name| name.trim().to_string())
+            .filter(|name| !name.is_empty())
+            .collect(),
+        Some(_) => root
+            .optional::<Vec<String>>("may_change")
+            .unwrap_or_default(),
+        None => Vec::new(),
+    };
+    for name in &names {
+        let table = name.split('.').next().unwrap_or_default();
+        if !MAY_CHANGE.contains(&table) {
+            let what = format!("`{name}` is nothing that `may_change` knows");
+            let problem = Problem::at(&root.place("may_change"), what);
+            root.problem(problem.hint(suggestion(table, &MAY_CHANGE)));
+        }
+    }
+    // The same for the data alone.
+    if root.table("data").optional("may_change").unwrap_or(false) {
+        names.push("data".into());
+    }
+    names
 }
 
 /// What a model is like, if its config makes sense.
@@ -315,6 +355,31 @@ fn understood(root: &Reader<'_>, place: &Place, text: &str) -> Option<ModelConfi
         });
     }
     None
+}
+
+/// Tells fields of a model's config that nothing reads and that look like slips; in a table of the file, all that nobody knows.
+fn slips(root: &Reader<'_>, table: Option<&Node>, place: &Place, config: &ModelConfig) {
+    let entries: &[Entry] = match table.map(|node| &node.tree) {
+        Some(Tree::Table(entries)) => entries,
+        _ => &[],
+    };
+    for name in config.other.keys() {
+        let entry = entries.iter().find(|entry| entry.key == *name);
+        let place = entry.map_or(place, |entry| &entry.place);
+        let what = format!("the model: there is no field `{name}`");
+        match field(name) {
+            Field::Elsewhere => {}
+            Field::Slip(known) => {
+                root.problem(Problem::at(place, what).hint(format!("did you mean `{known}`?")));
+            }
+            Field::Unknown if table.is_some() => {
+                let hint =
+                    "fields that only other tools read go into a file: `config = \"config.json\"`";
+                root.problem(Problem::at(place, what).hint(hint));
+            }
+            Field::Unknown => {}
+        }
+    }
 }
 
 /// Says why a model cannot be trained on these ranks, as far as it is known.

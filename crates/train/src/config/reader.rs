@@ -146,7 +146,12 @@ impl<'a> Reader<'a> {
 
     /// Says which keys nobody asked for.
     pub(super) fn finish(self) {
-        let asked = self.asked.borrow();
+        let mut asked: Vec<&str> = Vec::new();
+        for key in self.asked.borrow().iter() {
+            if !asked.contains(key) {
+                asked.push(key);
+            }
+        }
         for entry in self.entries {
             if !asked.contains(&entry.key.as_str()) {
                 let what = format!("there is no key `{}`", self.full(&entry.key));
@@ -192,8 +197,14 @@ impl FromNode for bool {
 impl FromNode for u64 {
     const EXPECTED: &'static str = "a whole number, 0 or more";
     fn from_node(node: &Node) -> Option<Self> {
+        /// Up to here each whole number is a different float.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
         match node.tree {
             Tree::Integer(number) => number.try_into().ok(),
+            // `1e9` is a whole number, too.
+            Tree::Float(number) if number.fract() == 0.0 && (0.0..=EXACT).contains(&number) => {
+                format!("{number:.0}").parse().ok()
+            }
             _ => None,
         }
     }
@@ -218,7 +229,7 @@ impl FromNode for f64 {
 }
 
 impl FromNode for (f64, f64) {
-    const EXPECTED: &'static str = "two numbers";
+    const EXPECTED: &'static str = "a list of two numbers";
     fn from_node(node: &Node) -> Option<Self> {
         match &node.tree {
             Tree::List(nodes) => match nodes.as_slice() {

@@ -9,6 +9,7 @@ use crate::settings::{
 use cairn_checkpoint::retention::Abandoned;
 use cairn_checkpoint::{Error as CheckpointError, parse_age};
 use cairn_sharding::Mesh;
+use std::ops::Bound;
 use std::str::FromStr;
 
 const PRECISIONS: &[(&str, Precision)] = &[("f32", Precision::F32), ("bf16", Precision::Bf16)];
@@ -171,7 +172,13 @@ fn optimizer(root: &Reader<'_>, settings: &mut Settings) {
         },
         false => Optimizer::AdamW {
             betas: betas(&table),
-            epsilon: table.within("epsilon", 0.0.., "at least 0").unwrap_or(1e-8),
+            epsilon: table
+                .within(
+                    "epsilon",
+                    (Bound::Excluded(0.0), Bound::Unbounded),
+                    "more than 0",
+                )
+                .unwrap_or(1e-8),
             weight_decay,
         },
     };

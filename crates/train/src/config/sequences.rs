@@ -19,6 +19,13 @@ pub(super) fn loader(
     let mut opened = Vec::new();
     for source in sources {
         let documents = cairn_data::open(&source.path)?;
+        if let Some(tokens) = documents.vocabulary().filter(|known| *known > vocabulary) {
+            return Err(Error::Vocabulary {
+                path: source.path.clone(),
+                tokens,
+                model: vocabulary,
+            });
+        }
         let samples = Samples::new(documents, config.data.cut, length)?.with_vocabulary(vocabulary);
         opened.push(cairn_data::Source::new(
             &source.path,

@@ -8,12 +8,15 @@ use crate::report::Event;
 use crate::settings::{Checkpoints, Settings};
 use cairn_checkpoint::retention::{self, Keep};
 use cairn_checkpoint::{
-    Checkpointer, Error as CheckpointError, IfCommitted, Level, SaveOptions, Saving, State, World,
+    Checkpointer, Error as CheckpointError, IfCommitted, Lease, LeaseRequest, Level, SaveOptions,
+    Saving, State, World, machine_clock,
 };
 use cairn_collectives::{broadcast_value, gather_values};
 use cairn_store::{PutMode, Store, Tiered};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
@@ -21,7 +24,7 @@ use std::time::{Instant, SystemTime};
 pub(super) const PROGRESS: &str = "trainer.progress";
 
 /// The plain value that says how a run was chosen to go.
-const SETTINGS: &str = "trainer.settings";
+pub(super) const SETTINGS: &str = "trainer.settings";
 
 /// The plain value that says what the data of a run is made of.
 pub(super) const DATA: &str = "trainer.data";
@@ -43,6 +46,10 @@ pub(super) struct Keeper {
     /// Steps that were proven to be damaged: nothing is lost when another save takes their places.
     damaged: BTreeSet<u64>,
     pruning: Option<JoinHandle<()>>,
+    /// What makes the run this launch's own, on rank 0.
+    lease: Option<Lease>,
+    /// Whether a keeper has the memory of captures, and may finish what a killed launch began.
+    is_kept: bool,
 }
 
 impl Keeper {
@@ -60,6 +67,7 @@ impl Keeper {
             .expect("a rank is less than the size of its group")
             .unique();
         let mut options = home.options;
+        let is_kept = options.keeper.is_some();
         options.delta |= settings.checkpoints.delta;
         options.compress |= settings.checkpoints.compress;
         Ok(Self {
@@ -76,6 +84,8 @@ impl Keeper {
             resumed: None,
             damaged: BTreeSet::new(),
             pruning: None,
+            lease: None,
+            is_kept,
         })
     }
 
@@ -90,6 +100,49 @@ impl Keeper {
             url: store.url(),
             source,
         })
+    }
+
+    /// Takes the run for this launch; only rank 0 does.
+    fn claim(&mut self, take_over: bool, stop: &AtomicBool) -> Result<(), Error> {
+        let request = LeaseRequest {
+            launch: self.world.session(),
+            take_over,
+            stop,
+            clock: machine_clock(),
+        };
+        let store = self.checkpointer.store();
+        let taken = match store.tiers() {
+            None => Lease::take(store.clone(), &request),
+            Some(tiers) => match Lease::take(tiers.durable().clone(), &request) {
+                // Training need not wait for a durable tier that is away.
+                Err(CheckpointError::Store { source, .. }) if source.is_retryable() => {
+                    tracing::warn!(error = %source, "whose run it is can be said on the fast tier only");
+                    Lease::take(tiers.fast().clone(), &request)
+                }
+                taken => taken,
+            },
+        };
+        let lease = taken.map_err(|error| match error {
+            CheckpointError::Store { source, .. } => Error::Unwritable {
+                url: store.url(),
+                source,
+            },
+            other => other.into(),
+        })?;
+        // On tiers, and with a keeper, somebody may still finish what a killed launch began.
+        if store.tiers().is_none()
+            && !self.is_kept
+            && let Err(error) = lease.clear_leftovers()
+        {
+            tracing::warn!(error = %error, "what killed launches left stays for now");
+        }
+        self.lease = Some(lease);
+        Ok(())
+    }
+
+    /// Who took the run from this launch, if somebody did.
+    pub(super) fn lost_to(&self) -> Option<String> {
+        self.lease.as_ref().and_then(Lease::lost_to)
     }
 
     /// Brings to the durable tier what earlier launches left on the fast one, if there are tiers; in the background, unless nobody could open it before.
@@ -136,6 +189,11 @@ impl Keeper {
     /// Lets a save take the place of this committed step, which was proven to be damaged.
     pub(super) fn replace(&mut self, step: u64) {
         self.damaged.insert(step);
+    }
+
+    /// The small files that travel with every step.
+    pub(super) fn assets(&self) -> &BTreeMap<String, Vec<u8>> {
+        &self.options.assets
     }
 
     /// How a step is saved.
@@ -224,6 +282,11 @@ impl Trainer {
         Ok(saving)
     }
 
+    /// The settings, as they are saved.
+    pub(super) fn described(&self) -> Value {
+        plain(&self.settings)
+    }
+
     /// Waits until saves have taken what the optimizer is about to change; they had the time of a forward and a backward for it.
     pub(super) fn fence(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
@@ -281,6 +344,23 @@ impl Trainer {
         each(self, Event::Saving { step, stall })
     }
 
+    /// Makes the run this launch's own: another trainer on it is refused while this one lives. With `take_over` the run is taken from a trainer that
+    /// may live.
+    ///
+    /// # Collective
+    /// # Errors
+    /// If another trainer has the run, nothing can be written there, or the run has no place for checkpoints.
+    pub fn claim(&mut self, take_over: bool) -> Result<(), Error> {
+        let (world, stop) = (self.layout.world.clone(), self.stop.clone());
+        let keeper = self.keeper.as_mut().ok_or(Error::NoRun)?;
+        if world.rank() == 0 {
+            keeper.claim(take_over, &stop)?;
+        }
+        // The others wait for it; if it fails, all end.
+        gather_values(world.as_ref(), &())?;
+        Ok(())
+    }
+
     /// Saves this step unless it is saved, and waits until it is safe, on the durable tier if there is one. A save that fails is tried once more.
     ///
     /// # Collective
@@ -332,6 +412,6 @@ impl Trainer {
 }
 
 /// Plain values of ours can always be written.
-fn plain(value: &impl serde::Serialize) -> serde_json::Value {
+fn plain(value: &impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }

@@ -1,13 +1,14 @@
 //! Goes on where a run was, on whatever ranks there are now.
 
 use super::Trainer;
-use super::keeper::{DATA, PROGRESS};
+use super::compare::{Comparison, Described};
+use super::keeper::{DATA, PROGRESS, SETTINGS};
 use super::verdict::{Refusal, Verdict};
 use crate::error::Error;
-use crate::fingerprint::changes;
 use crate::report::Progress;
+use crate::settings::Settings;
 use cairn_arena::{Loaded, Scope, UPDATES};
-use cairn_checkpoint::{Checkpoint, LoadOptions, SharedSource};
+use cairn_checkpoint::{Checkpoint, LoadOptions, SharedSource, Source};
 use cairn_collectives::{broadcast_value, gather_values};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ pub struct Resumed {
     pub step: u64,
     /// Newer steps that are damaged, or went as they were read, newest first, and why.
     pub skipped: Vec<(u64, String)>,
-    /// How the data differs from that of the run so far, if the settings allow that.
+    /// How this launch differs from the one that saved the step, in ways that are allowed: `steps` was 6, is 12.
     pub changes: Vec<String>,
 }
 
@@ -35,8 +36,8 @@ impl Trainer {
     ///
     /// # Collective
     /// # Errors
-    /// If there are steps but all are damaged, the newest good one cannot be loaded, the data is not what the run had so far and
-    /// [may not change](crate::Settings::data_may_change), or the run has no place for checkpoints.
+    /// If there are steps but all are damaged, the newest good one cannot be loaded or is of another run, as its model, data, seed, optimizer or
+    /// batch say, unless these [may change](crate::Settings::may_change), or the run has no place for checkpoints.
     pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
         let world = self.layout.world.clone();
         let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
@@ -47,13 +48,35 @@ impl Trainer {
         let mut tried = BTreeSet::new();
         while let Some(step) = self.newest_step(&tried)? {
             tried.insert(step);
-            let loaded = self.load(step);
-            let own = loaded.as_ref().err().map(Refusal::of);
-            let refusals = gather_values(world.as_ref(), &own)?;
-            match Verdict::of(refusals) {
+            let compared = self.compared(step)?;
+            if let Ok(comparison) = &compared
+                && !comparison.refused.is_empty()
+            {
+                return Err(Error::OtherRun {
+                    step,
+                    changes: comparison.refused.clone(),
+                    allowable: comparison.allowable.clone(),
+                });
+            }
+            let loaded = compared.as_ref().ok().map(|_| self.load(step));
+            let verdict = match &compared {
+                Err(refusal) => Verdict::of(vec![Some(refusal.clone())]),
+                Ok(_) => {
+                    let own = loaded.as_ref().and_then(|loaded| loaded.as_ref().err());
+                    let refusals = gather_values(world.as_ref(), &own.map(Refusal::of))?;
+                    Verdict::of(refusals)
+                }
+            };
+            match verdict {
                 Verdict::Good => {
-                    let checkpoint = loaded?;
-                    return self.resumed(&checkpoint, skipped).map(Some);
+                    let changes = compared.map_or(Vec::new(), |comparison| comparison.told);
+                    let checkpoint = loaded.expect("all have loaded it")?;
+                    let resumed = Resumed {
+                        step,
+                        skipped,
+                        changes,
+                    };
+                    return Ok(Some(self.resumed(&checkpoint, resumed)));
                 }
                 Verdict::PassOver { damaged, reason } => {
                     if damaged && let Some(keeper) = &mut self.keeper {
@@ -62,7 +85,7 @@ impl Trainer {
                     skipped.push((step, reason));
                 }
                 Verdict::Unfit => {
-                    loaded?;
+                    loaded.transpose()?;
                 }
                 Verdict::Unreadable { rank, refusal } => {
                     return Err(Error::CannotResume {
@@ -91,29 +114,46 @@ impl Trainer {
         Ok(broadcast_value(world, 0, newest.as_ref())?)
     }
 
-    fn resumed(
-        &mut self,
-        checkpoint: &Checkpoint,
-        skipped: Vec<(u64, String)>,
-    ) -> Result<Resumed, Error> {
-        let step = checkpoint.step();
-        // How the data differs from that of the step, as far as both say what they are made of.
-        let known = checkpoint.values().get(DATA).zip(self.fingerprint.as_ref());
-        let changes = known.map_or(Vec::new(), |(before, now)| changes(before, now));
-        if !changes.is_empty() && !self.settings.data_may_change {
-            return Err(Error::OtherData { step, changes });
+    fn resumed(&mut self, checkpoint: &Checkpoint, resumed: Resumed) -> Resumed {
+        if is_seed_free(&self.settings) {
+            self.progress.seed = self.settings.seed;
         }
         if let Some(keeper) = &mut self.keeper {
-            keeper.resumed = Some(step);
+            keeper.resumed = Some(resumed.step);
             // What is saved from now on follows this step; newer ones are abandoned.
             keeper.checkpointer.resumed_from(checkpoint);
         }
-        tracing::info!(step, "resumed");
-        Ok(Resumed {
-            step,
-            skipped,
-            changes,
-        })
+        tracing::info!(step = resumed.step, "resumed");
+        resumed
+    }
+
+    /// How this launch differs from the run that a step is of, as far as both say what they are; rank 0 looks on behalf of all. What kept it
+    /// from looking would keep all from loading.
+    fn compared(&self, step: u64) -> Result<Result<Comparison, Refusal>, Error> {
+        let world = self.layout.world.as_ref();
+        let own = match world.rank() {
+            0 => Some(self.compare(step).map_err(|error| Refusal::of(&error))),
+            _ => None,
+        };
+        Ok(broadcast_value(world, 0, own.as_ref())?)
+    }
+
+    fn compare(&self, step: u64) -> Result<Comparison, Error> {
+        let keeper = self.keeper.as_ref().ok_or(Error::NoRun)?;
+        let checkpoint = keeper.checkpointer.open(step)?;
+        let assets = checkpoint.assets()?.into_iter().collect();
+        let before = Described {
+            settings: checkpoint.values().get(SETTINGS),
+            data: checkpoint.values().get(DATA),
+            assets: &assets,
+        };
+        let settings = self.described();
+        let now = Described {
+            settings: Some(&settings),
+            data: self.fingerprint.as_ref(),
+            assets: keeper.assets(),
+        };
+        Ok(Comparison::new(before, now, &self.settings.may_change))
     }
 
     /// Loads this rank's part of a step.
@@ -155,6 +195,11 @@ impl Trainer {
             ..LoadOptions::default()
         }
     }
+}
+
+/// Whether the seed is that of this launch, and not that of the run.
+fn is_seed_free(settings: &Settings) -> bool {
+    settings.may_change.iter().any(|name| name == "seed")
 }
 
 /// A plain value of a checkpoint.

@@ -5,7 +5,7 @@ use crate::toy::{self, Fault};
 use cairn_checkpoint::{Checkpointer, World};
 use cairn_collectives::threads;
 use cairn_store::testing::{self, FlakyStore, Operation, Rule};
-use cairn_store::{Memory, Store};
+use cairn_store::{Memory, PutMode, Store};
 use cairn_train::{Error, Event, weights};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -282,6 +282,28 @@ fn a_step_that_cannot_be_read_for_now_ends_the_launch_and_stays_as_it_is() {
     }
     let rest = train(&case, &model, Some(&store), (4, 4));
     assert_close(&case, &rest, &whole[3..]);
+}
+
+#[test]
+fn a_step_whose_commit_is_damaged_is_replaced_and_no_other() {
+    let store = memory();
+    let model = toy::model();
+    let case = Case::new("dp=2", 1, 1);
+    for step in 1..=4 {
+        train(&case, &model, Some(&store), (step, 6));
+    }
+    let key = "step-00000004/COMMIT";
+    let mut bytes = store.get(key).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    store.put(key, &bytes, PutMode::Replace).unwrap();
+    let before: Vec<_> = (1..=3).map(|step| objects_of(&store, step)).collect();
+    train(&case, &model, Some(&store), (4, 6));
+    let after: Vec<_> = (1..=3).map(|step| objects_of(&store, step)).collect();
+    assert_eq!(before, after);
+    let run = Checkpointer::new(store.clone(), World::single());
+    assert_eq!(run.latest().unwrap().checkpoint.step(), 4);
+    assert!(run.latest().unwrap().skipped.is_empty());
 }
 
 #[test]

@@ -150,15 +150,15 @@ fn other_data_is_refused_unless_it_may_change() {
     let config = |settings: &[&str]| place.config(SMALL, settings).expect("a config");
     let refused = run(&config(&["steps=4"])).unwrap_err();
     let told = refused.to_string();
-    assert!(told.contains("the data is not that of step 2: "), "{told}");
+    assert!(told.contains("this is not the run of step 2: "), "{told}");
     assert!(
-        told.contains("`sources.0.documents` was 40 and is 41"),
+        told.contains("`data.sources.0.documents` was 40, is 41"),
         "{told}"
     );
     assert!(
         refused
             .hint()
-            .is_some_and(|hint| hint.contains("data.may_change=true"))
+            .is_some_and(|hint| hint.contains("--set may_change=data`"))
     );
 
     let mut changes = Vec::new();
@@ -170,7 +170,7 @@ fn other_data_is_refused_unless_it_may_change() {
     });
     ending.expect("it goes on");
     assert!(
-        changes.contains(&"`length` was 9 and is 7".to_string()),
+        changes.contains(&"`batch.length` was 9, is 7".to_string()),
         "{changes:?}"
     );
     // From now on this is the data of the run, wherever it lies.

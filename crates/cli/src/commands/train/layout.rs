@@ -5,11 +5,11 @@ use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{count, plural, size};
 use cairn::checkpoint::all_steps;
-use cairn::device::system::Memory;
+use cairn::device::system::{Memory, address_space_left, available_bytes};
 use cairn::plan::{Costs, Schedule, simulate};
 use cairn::store;
 use cairn::train::axis_size;
-use cairn::train::config::{Config, Holding, holdings, step_flops};
+use cairn::train::config::{Config, Holding, cautions, holdings, step_flops};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -36,6 +36,9 @@ pub(super) struct Layout {
     offload: Option<String>,
     machine_bytes: Option<u64>,
     ranks: Vec<Rank>,
+    /// What is probably not meant.
+    #[serde(skip)]
+    cautions: Vec<String>,
 }
 
 /// What one rank would hold.
@@ -82,6 +85,7 @@ impl Layout {
             offload: settings.offload.clone(),
             machine_bytes: Memory::now().map(|memory| memory.machine_bytes),
             ranks: ranks.map(|holding| Rank::new(holding, layers)).collect(),
+            cautions: cautions(config),
         })
     }
 
@@ -91,8 +95,26 @@ impl Layout {
         self.ranks.iter().map(bytes).sum()
     }
 
-    /// Warns of more memory than there is.
+    /// Refuses ranks whose state alone, which is known to the byte, does not fit the memory that is left.
+    pub(super) fn refuse(&self) -> Result<(), Error> {
+        let needed: u64 = self.ranks.iter().map(|rank| rank.state_bytes).sum();
+        let available = available_bytes()
+            .into_iter()
+            .chain(address_space_left())
+            .min();
+        match available {
+            Some(available) if needed > available => {
+                Err(Error::TooLittleMemory { needed, available })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Warns of more memory than there is, and of what is probably not meant.
     pub(super) fn warn(&self, printer: &Printer) {
+        for caution in &self.cautions {
+            printer.warn(caution);
+        }
         let Some(machine) = self.machine_bytes else {
             return;
         };
@@ -128,7 +150,7 @@ impl Layout {
         }
         let from = match self.newest_step {
             Some(step) => format!("{}, goes on after step {step}", self.folder),
-            None => format!("{}, begins anew", self.folder),
+            None => format!("{}, a new run", self.folder),
         };
         facts.fact("run", from);
         let machine = self.machine_bytes.map_or("unknown".to_string(), size);

@@ -1,11 +1,12 @@
 //! What a run writes down about itself: every step exactly once, however often the run is killed and resumed.
 //!
 //! `metrics.jsonl` has a line for each step, `evaluation.jsonl` one for each evaluation. A run that goes on from step 100 first drops the lines of
-//! later steps, and half a line at the end, then adds its own. TensorBoard is told to do the same.
+//! later steps, and half a line at the end, then adds its own. Where those steps had been saved and are damaged now, their lines go to
+//! `metrics.abandoned.jsonl`. TensorBoard is told to do the same.
 
 use crate::error::Error;
 use crate::events;
-use cairn::store::{self, Error as StoreError, Journal, Local, Store};
+use cairn::store::{self, Error as StoreError, Journal, Local, PutMode, Store};
 use cairn::train::{Evaluation, StepReport};
 use serde::Serialize;
 use serde_json::Value;
@@ -14,6 +15,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The files of metrics.
 pub(crate) const METRICS: &str = "metrics.jsonl";
 const EVALUATION: &str = "evaluation.jsonl";
+
+/// Where lines go that were dropped because the run went back past steps that had been saved: they tell of steps that were made.
+const ABANDONED: &str = "abandoned.jsonl";
+
+/// Where the lines of a run begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    /// The step that they go on after.
+    pub(crate) from: u64,
+    /// Whether steps after it had been saved.
+    pub(crate) went_back: bool,
+}
 
 /// The growing files of a run.
 #[derive(Debug)]
@@ -47,8 +60,8 @@ struct EvaluationLine {
 }
 
 impl Metrics {
-    /// Goes on after step `from`, in `folder`.
-    pub(crate) fn begin(folder: &str, from: u64, tensorboard: bool) -> Result<Self, Error> {
+    /// Goes on from `start`, in `folder`.
+    pub(crate) fn begin(folder: &str, start: Start, tensorboard: bool) -> Result<Self, Error> {
         let folder = folder.strip_prefix("file://").unwrap_or(folder);
         if folder.contains("://") {
             let reason = "metrics grow line by line, and objects of a bucket do not: set `log.folder` to a folder";
@@ -59,12 +72,12 @@ impl Metrics {
         }
         let store = Local::new(folder);
         let events = match tensorboard {
-            true => Some(begin_events(&store, from)?),
+            true => Some(begin_events(&store, start.from)?),
             false => None,
         };
         Ok(Self {
-            steps: begin(&store, METRICS, from)?,
-            evaluations: begin(&store, EVALUATION, from)?,
+            steps: begin(&store, METRICS, start)?,
+            evaluations: begin(&store, EVALUATION, start)?,
             events,
         })
     }
@@ -123,15 +136,31 @@ pub(crate) fn read(folder: &str) -> Result<Vec<Value>, Error> {
     Ok(lines(&Local::new(folder), METRICS)?.collect::<Vec<_>>())
 }
 
-/// The file of lines, without those of steps after `from`.
-fn begin(store: &Local, name: &str, from: u64) -> Result<Journal, Error> {
-    let mut kept = String::new();
+/// The file of lines, without those of later steps.
+fn begin(store: &Local, name: &str, start: Start) -> Result<Journal, Error> {
+    let (mut kept, mut dropped) = (String::new(), String::new());
     for line in lines(store, name)? {
-        if line["step"].as_u64().is_some_and(|step| step <= from) {
-            kept.push_str(&format!("{line}\n"));
+        match line["step"].as_u64() {
+            Some(step) if step <= start.from => kept.push_str(&format!("{line}\n")),
+            Some(_) => dropped.push_str(&format!("{line}\n")),
+            None => {}
         }
     }
+    if start.went_back && !dropped.is_empty() {
+        put_aside(store, name, &dropped)?;
+    }
     Ok(Journal::begin(store, name, kept.as_bytes())?)
+}
+
+/// Keeps lines that are dropped, after those that were dropped before.
+fn put_aside(store: &Local, name: &str, dropped: &str) -> Result<(), Error> {
+    let name = name.replace("jsonl", ABANDONED);
+    let mut all = match store.get(&name) {
+        Err(store::Error::NotFound { .. }) => Vec::new(),
+        bytes => bytes?,
+    };
+    all.extend(dropped.as_bytes());
+    Ok(store.put(&name, &all, PutMode::Replace)?)
 }
 
 /// The lines that are whole; the last may not be.
@@ -188,6 +217,39 @@ mod tests {
         }
     }
 
+    fn start(from: u64) -> Start {
+        Start {
+            from,
+            went_back: false,
+        }
+    }
+
+    #[test]
+    fn lines_of_steps_that_were_saved_are_put_aside_when_a_run_goes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let aside = || {
+            let found = lines(&Local::new(path), "metrics.abandoned.jsonl").unwrap();
+            let steps = found.map(|line| line["step"].as_u64().unwrap());
+            steps.collect::<Vec<_>>()
+        };
+        let mut metrics = Metrics::begin(path, start(0), false).unwrap();
+        (1..=5).for_each(|step| metrics.step(&report(step)).unwrap());
+        // Steps after the newest checkpoint are made again as they were.
+        drop(Metrics::begin(path, start(4), false).unwrap());
+        assert!(aside().is_empty());
+        let back = Start {
+            from: 2,
+            went_back: true,
+        };
+        drop(Metrics::begin(path, back, false).unwrap());
+        assert_eq!(aside(), [3, 4]);
+        let back = Start { from: 1, ..back };
+        drop(Metrics::begin(path, back, false).unwrap());
+        assert_eq!(aside(), [3, 4, 2]);
+        assert_eq!(read(path).unwrap().len(), 1);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
@@ -200,7 +262,7 @@ mod tests {
             let mut done = 0;
             for (steps, lost, torn) in lives {
                 let from = u64::saturating_sub(done, lost);
-                let mut metrics = Metrics::begin(path, from, false).unwrap();
+                let mut metrics = Metrics::begin(path, start(from), false).unwrap();
                 for step in from + 1..=from + steps {
                     metrics.step(&report(step)).unwrap();
                 }
@@ -209,7 +271,7 @@ mod tests {
                 let half = &b"{\"step\": 999, \"loss\": 1.0, \"x\""[..torn];
                 metrics.steps.push(half).unwrap();
             }
-            let metrics = Metrics::begin(path, done, true).unwrap();
+            let metrics = Metrics::begin(path, start(done), true).unwrap();
             drop(metrics);
             let steps: Vec<u64> = read(path).unwrap().iter().map(|line| line["step"].as_u64().unwrap()).collect();
             prop_assert_eq!(steps, (1..=done).collect::<Vec<_>>());
@@ -220,7 +282,7 @@ mod tests {
     fn a_loss_that_is_no_number_is_null() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
-        let mut metrics = Metrics::begin(path, 0, true).unwrap();
+        let mut metrics = Metrics::begin(path, start(0), true).unwrap();
         let mut step = report(1);
         step.loss = f64::NAN;
         metrics.step(&step).unwrap();

@@ -42,6 +42,8 @@ impl Progress {
         let seconds = report.seconds;
         let before = self.step_seconds.unwrap_or(seconds);
         let smooth = before + NEWEST * (seconds - before);
+        // The machine may have been busy when it was measured: what a step did, it can do.
+        self.peak_flops = self.peak_flops.max(self.flops(report));
         self.step_seconds = Some(smooth);
         let last = report.step == self.steps || report.stop;
         if report.step.is_multiple_of(self.every) || report.step == 1 || last {
@@ -78,7 +80,12 @@ impl Progress {
 
     /// How much of what the machine can do a step did.
     fn share_of_peak(&self, report: &StepReport) -> f64 {
-        self.token_flops * report.tokens as f64 / report.seconds / self.peak_flops
+        self.flops(report) / self.peak_flops
+    }
+
+    /// The arithmetic of a step in a second.
+    fn flops(&self, report: &StepReport) -> f64 {
+        self.token_flops * report.tokens as f64 / report.seconds
     }
 }
 

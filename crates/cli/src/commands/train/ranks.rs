@@ -37,6 +37,11 @@ impl Ranks {
         }
     }
 
+    /// Whether all are in this process, and so share its memory.
+    pub(super) fn are_threads(&self) -> bool {
+        matches!(self, Self::Threads)
+    }
+
     /// Whether this process is the one that tells how it goes.
     pub(super) fn has_first(&self) -> bool {
         match self {
