@@ -114,7 +114,13 @@ pub(crate) fn read_piece(
     piece: &Piece,
 ) -> Result<Vec<u8>, Error> {
     let len = tensor.dtype.len_bytes(piece.element_count());
-    let mut bytes = vec![0; len.ok_or_else(|| not_whole(name, piece))?];
+    let len = len.ok_or_else(|| not_whole(name, piece))?;
+    // A size that a file claims may be more than there is of anything.
+    let is_there = Vec::<u8>::new().try_reserve_exact(len).is_ok();
+    let mut bytes = match is_there {
+        true => vec![0; len],
+        false => return Err(too_large(name, len)),
+    };
     let listed = Listed::new([(0, vec![piece.clone()])].into());
     let spec = TensorSpec::new(tensor.dtype, tensor.shape.clone(), listed);
     let spec = spec.map_err(|source| Error::Placement {
@@ -129,6 +135,13 @@ pub(crate) fn not_there(name: &str) -> Error {
     Error::State {
         name: name.to_string(),
         reason: "is not in the checkpoint".into(),
+    }
+}
+
+fn too_large(name: &str, len: usize) -> Error {
+    Error::State {
+        name: name.to_string(),
+        reason: format!("has {len} bytes, for which there is no memory"),
     }
 }
 

@@ -195,6 +195,14 @@ pub enum Error {
         /// What is being read.
         input: String,
     },
+    /// A side file of a model lies outside the model's folder.
+    #[error("`{key}` is a link that leads out of the model's folder, to `{place}`")]
+    OutsideFolder {
+        /// The file, by its name in the folder.
+        key: String,
+        /// Where it leads.
+        place: String,
+    },
     /// A model was to be written into a run.
     #[error("`{url}` is a run, or a step of one, and no place for a model")]
     TargetIsRun {

@@ -8,6 +8,7 @@ mod cache;
 mod checkpoint;
 mod chosen;
 mod dcp;
+mod describe;
 pub mod edit;
 mod folder;
 mod framed;

@@ -11,7 +11,7 @@ use crate::computed::{not_there, read_piece};
 use crate::source::{Source, StoredTensor};
 use cairn_tensor::{Difference, Histogram, Summary, Tolerance, element_count};
 use checksums::equal_by_checksum;
-use scan::{Stretch, scan, stretches};
+use scan::{scan, stretches};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,11 +74,11 @@ pub fn summarize(
     let cut = |(index, tensor): (usize, &StoredTensor)| {
         stretches(index, &tensor.shape, is_packed(tensor))
     };
-    let all: Vec<Stretch> = tensors.iter().enumerate().flat_map(cut).collect();
+    let all = tensors.iter().enumerate().flat_map(cut);
     // Stretches are taken in order: once one of a later tensor comes, nothing is missing of those before.
     let (mut current, mut learned) = (0, Statistics::default());
     scan(
-        &all,
+        all,
         options.threads,
         |stretch| {
             let (name, tensor) = (names[stretch.tensor], &tensors[stretch.tensor]);
@@ -128,11 +128,12 @@ pub fn compare(
             found[index] = Difference::none(elements as u64);
             options.note(2 * both.left.dtype.len_bytes(elements).unwrap_or(0));
         } else {
-            unknown.extend(stretches(index, &both.left.shape, both.whole()));
+            unknown.push(index);
         }
     }
+    let cut = |index: usize| stretches(index, &tensors[index].left.shape, tensors[index].whole());
     scan(
-        &unknown,
+        unknown.into_iter().flat_map(cut),
         options.threads,
         |stretch| {
             let (both, (name, other)) = (&tensors[stretch.tensor], pairs[stretch.tensor]);

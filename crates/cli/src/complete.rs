@@ -83,7 +83,9 @@ fn next_part(name: &str, typed: usize) -> &str {
 }
 
 fn candidates(texts: impl Iterator<Item = String>) -> Vec<CompletionCandidate> {
-    texts.map(CompletionCandidate::new).collect()
+    // A shell prints them as they are.
+    let printable = texts.filter(|text| !text.chars().any(char::is_control));
+    printable.map(CompletionCandidate::new).collect()
 }
 
 #[cfg(test)]

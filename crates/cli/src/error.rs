@@ -318,6 +318,7 @@ fn exit_of(error: &CheckpointError) -> Exit {
         | CheckpointError::TargetTaken { .. }
         | CheckpointError::TargetIsSource { .. }
         | CheckpointError::TargetIsRun { .. }
+        | CheckpointError::OutsideFolder { .. }
         | CheckpointError::Unfinished { .. }
         | CheckpointError::CannotResume { .. } => Exit::Differs,
         CheckpointError::Incomplete { .. } => Exit::Incomplete,

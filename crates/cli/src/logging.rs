@@ -2,6 +2,7 @@
 
 use crate::args::Global;
 use crate::error::Error;
+use crate::visible;
 use cairn::store::{self, PutMode};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +33,22 @@ impl io::Write for Lines {
     }
 }
 
+/// Stderr, with everything spelled out that a terminal would obey.
+#[derive(Debug)]
+struct Shown;
+
+impl io::Write for Shown {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        io::stderr().write_all(visible::shown(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// Starts to listen for events, if they were asked for.
 pub(crate) fn start(global: &Global) -> Trace {
     let lines = Lines::default();
@@ -41,9 +58,7 @@ pub(crate) fn start(global: &Global) -> Trace {
     });
     let verbose = global.verbose.then(|| {
         let layer = fmt::layer().without_time().with_target(false);
-        layer
-            .with_writer(io::stderr)
-            .with_filter(LevelFilter::DEBUG)
+        layer.with_writer(|| Shown).with_filter(LevelFilter::DEBUG)
     });
     if trace.is_some() || verbose.is_some() {
         let subscriber = tracing_subscriber::registry().with(verbose).with(trace);

@@ -18,6 +18,7 @@ mod slice;
 mod steps;
 mod table;
 mod units;
+mod visible;
 
 use args::Cli;
 use clap::{CommandFactory, Parser};

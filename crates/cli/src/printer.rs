@@ -5,11 +5,13 @@
 use crate::args::{Color, Global};
 use crate::error::{Error, Exit, causes};
 use crate::table::{Paint, Style};
+use crate::visible;
 use cairn::store::redact;
 use clap::error::ErrorKind;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -88,21 +90,24 @@ impl Printer {
         data: &impl Serialize,
         text: impl FnOnce() -> String,
     ) -> Result<(), Error> {
-        let text = match self.json {
-            true => serde_json::to_string_pretty(data).map_err(|e| Error::Output(e.into()))? + "\n",
-            false => text(),
-        };
-        self.raw(text.as_bytes())
+        if self.json {
+            let text = serde_json::to_string_pretty(data).map_err(|e| Error::Output(e.into()))?;
+            return to_stdout(&format!("{}\n", visible::json(&text)));
+        }
+        self.text(&text())
     }
 
-    /// Writes to stdout as it is.
-    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<(), Error> {
-        let mut stdout = io::stdout().lock();
-        let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Error::ClosedPipe,
-            _ => Error::Output(error),
-        })
+    /// Writes to stdout, with everything spelled out that a terminal would obey.
+    pub(crate) fn text(&self, text: &str) -> Result<(), Error> {
+        to_stdout(&visible::shown(text))
+    }
+
+    /// Writes what is data, such as the words of a model: to a terminal as [`text`](Self::text) does, and else as it is.
+    pub(crate) fn data(&self, text: &str) -> Result<(), Error> {
+        match io::stdout().is_terminal() {
+            true => self.text(text),
+            false => to_stdout(text),
+        }
     }
 
     /// Tells what is useful to know and no part of the data.
@@ -131,10 +136,11 @@ impl Printer {
     /// Tells what is probably not as the user thinks.
     pub(crate) fn warn(&self, text: &str) {
         if self.json && !self.quiet {
-            to_stderr(&format!("{}\n", json!({"warning": text})));
+            let object = json!({"warning": text}).to_string();
+            to_stderr(&format!("{}\n", visible::json(&object)));
         } else if !self.quiet {
             let label = self.stderr.text(Style::Yellow, "warning:");
-            to_stderr(&format!("{label} {text}\n"));
+            to_stderr(&format!("{label} {}\n", visible::indented(text)));
         }
     }
 
@@ -143,15 +149,16 @@ impl Printer {
         let (causes, hint) = (causes(error), error.hint());
         if self.json {
             let object = json!({"error": error.to_string(), "causes": causes, "hint": hint});
-            return to_stderr(&format!("{object:#}\n"));
+            return to_stderr(&format!("{}\n", visible::json(&format!("{object:#}"))));
         }
-        let mut text = format!("{} {error}\n", self.stderr.text(Style::Red, "error:"));
+        let label = self.stderr.text(Style::Red, "error:");
+        let mut text = format!("{label} {}\n", visible::indented(&error.to_string()));
         for cause in causes {
-            text.push_str(&format!("  {cause}\n"));
+            text.push_str(&format!("  {}\n", visible::indented(&cause)));
         }
         if let Some(hint) = hint {
             let label = self.stderr.text(Style::Cyan, "hint:");
-            text.push_str(&format!("\n{label} {hint}\n"));
+            text.push_str(&format!("\n{label} {}\n", visible::indented(&hint)));
         }
         to_stderr(&text);
     }
@@ -214,18 +221,32 @@ pub(crate) fn usage(usage: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     );
     if asked || !wants_json {
-        // Nothing can be said about a closed terminal.
-        let _ = usage.print();
+        let plain = usage.render().to_string();
+        match visible::shown(&plain) {
+            // Nothing can be said about a closed terminal.
+            Cow::Borrowed(_) => drop(usage.print()),
+            Cow::Owned(shown) => to_stderr(&visible::indented(&shown)),
+        }
     } else {
         let text = usage.render().to_string();
         let message = text.lines().next().unwrap_or_default();
         let message = message.strip_prefix("error: ").unwrap_or(message);
         let hint = "`cairn help` lists every verb and option";
         let object = json!({"error": message, "causes": [], "hint": hint});
-        to_stderr(&format!("{object:#}\n"));
+        to_stderr(&format!("{}\n", visible::json(&format!("{object:#}"))));
     }
     let exit = if asked { Exit::Done } else { Exit::Failed };
     ExitCode::from(exit as u8)
+}
+
+fn to_stdout(text: &str) -> Result<(), Error> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes());
+    let written = written.and_then(|()| stdout.flush());
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Error::ClosedPipe,
+        _ => Error::Output(error),
+    })
 }
 
 fn to_stderr(text: &str) {
@@ -236,6 +257,7 @@ fn to_stderr(text: &str) {
     };
     // Addresses may have secrets in them. With stderr gone there is nobody to tell.
     let text = redact(text);
+    let text = visible::shown(&text);
     let _ = io::stderr()
         .lock()
         .write_all(format!("{clear}{text}").as_bytes());

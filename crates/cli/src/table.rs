@@ -1,5 +1,7 @@
 //! Aligned columns without borders, and colour that does not disturb them.
 
+use crate::visible;
+
 /// How a text looks on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -19,17 +21,8 @@ pub(crate) struct Paint(pub(crate) bool);
 impl Paint {
     /// The text in this style.
     pub(crate) fn text(self, style: Style, text: &str) -> String {
-        let code = match style {
-            Style::Plain => return text.to_string(),
-            Style::Bold => "1",
-            Style::Dim => "2",
-            Style::Red => "31",
-            Style::Green => "32",
-            Style::Yellow => "33",
-            Style::Cyan => "36",
-        };
         match self.0 && !text.is_empty() {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            true => visible::marked(style, text),
             false => text.to_string(),
         }
     }
@@ -45,6 +38,7 @@ pub(crate) struct Cell {
 /// A text in a style.
 pub(crate) fn cell(style: Style, text: impl Into<String>) -> Cell {
     let text = text.into();
+    let text = visible::line(&text).into_owned();
     Cell { text, style }
 }
 
@@ -157,6 +151,7 @@ mod tests {
         table.fact("a", "1");
         table.fact("long", cell(Style::Red, "2"));
         let painted = table.render(Paint(true));
+        let painted = visible::shown(&painted);
         let plain = painted
             .replace("\x1b[2m", "")
             .replace("\x1b[31m", "")

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
 /// The file of a model in one piece.
 pub const SINGLE_FILE: &str = "model.safetensors";
+/// The file of an adapter of peft.
+pub const ADAPTER_FILE: &str = "adapter_model.safetensors";
 /// The index of a model split over several torch archives.
 pub const TORCH_INDEX_FILE: &str = "pytorch_model.bin.index.json";
 /// The file of a model in one torch archive.

@@ -49,7 +49,11 @@ pub fn open_latest(store: &dyn Store) -> Result<Model, Error> {
             }
         },
     };
-    open_iteration(store, &folder)
+    let step = folder
+        .strip_prefix("iter_")
+        .and_then(|number| number.parse().ok());
+    let model = open_iteration(store, &folder)?;
+    Ok(Model { step, ..model })
 }
 
 /// Opens the iteration in the folder `folder` of `store`, `""` for its root.

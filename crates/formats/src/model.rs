@@ -21,6 +21,8 @@ pub struct Model {
     pub values: BTreeMap<String, Value>,
     /// Keys of configuration and tokenizer files.
     pub assets: Vec<String>,
+    /// The step of training it is of, as its folder says.
+    pub step: Option<u64>,
 }
 
 /// One data file of a model: an object, or what part of one stands for.

@@ -23,6 +23,8 @@ pub use parse::{parse, read};
 
 /// The longest header a reader accepts, in bytes: the format's own limit.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// The most tensors in a file: what is known of each takes more memory than its line in the header.
+pub const MAX_TENSORS: usize = 1 << 18;
 
 /// The name the format keeps for its string map.
 pub const METADATA_KEY: &str = "__metadata__";

@@ -4,9 +4,10 @@ use crate::Error;
 use crate::config::{Body, Config};
 use crate::models::{CONFIG_FILE, Model};
 use crate::plan::TensorPlan;
+use crate::templates;
 use crate::tokenizer::{TOKENIZER_FILE, Vocabulary};
 use cairn_tensor::DType;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The copy of the config in the folder of the result.
@@ -128,6 +129,11 @@ fn model_config(
         };
         object.insert(key.into(), json!(dtype));
     }
+    // Two tensors are stored where one was shared; who loads them by the config would drop the head.
+    let has_head = |tensor: &TensorPlan| tensor.name.ends_with("lm_head.weight");
+    if tensors.iter().any(has_head) {
+        untie(object);
+    }
     // The text part of a model that also sees has a description of its own.
     let keeps_own = object.get("text_config").is_some_and(Value::is_object);
     let inner = match keeps_own {
@@ -151,6 +157,16 @@ fn model_config(
         }
     }
     model
+}
+
+/// Takes back that the embedding and the head are one tensor, here and in the description of the text part.
+fn untie(object: &mut Map<String, Value>) {
+    if let Some(tied) = object.get_mut("tie_word_embeddings") {
+        *tied = json!(false);
+    }
+    if let Some(inner) = object.get_mut("text_config").and_then(Value::as_object_mut) {
+        untie(inner);
+    }
 }
 
 /// How many layers the result has, if it is made of slices.
@@ -193,7 +209,8 @@ fn chat_template(config: &Config, models: &[Model]) -> Result<Option<String>, Er
         return Ok(None);
     };
     if wanted != "auto" {
-        return Ok(Some(wanted.clone()));
+        let preset = templates::find(wanted).map(str::to_string);
+        return Ok(Some(preset.unwrap_or_else(|| wanted.clone())));
     }
     let mut votes: Vec<(String, usize)> = Vec::new();
     for model in models {

@@ -46,6 +46,7 @@ mod plan;
 mod random;
 mod select;
 pub mod spec;
+mod templates;
 #[cfg(test)]
 mod testing;
 mod tokenizer;

@@ -13,6 +13,7 @@ mod address;
 #[cfg(feature = "azure")]
 mod azure;
 mod bucket;
+mod checked;
 mod create;
 mod fault;
 #[cfg(feature = "gcs")]

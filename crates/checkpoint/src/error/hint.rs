@@ -84,6 +84,9 @@ impl Error {
             }
             Error::TargetTaken { .. } => "choose another folder, or pass `replace`",
             Error::TargetIsSource { .. } => "choose another place for the result",
+            Error::OutsideFolder { .. } => {
+                "if you trust whoever made the link, copy the file into the folder in its place; if not, delete it"
+            }
             Error::TargetIsRun { .. } => {
                 "choose another folder; `cairn convert --to cairn` and `cairn reshard` add a step to a run"
             }
@@ -94,7 +97,7 @@ impl Error {
                 "give the same source and options, or start over with `--replace`"
             }
             Error::NotACheckpoint { .. } => {
-                "expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file"
+                "expected a run (with folders `step-…`), a step, a folder of Hugging Face, torch distributed, Megatron, DeepSpeed, Orbax or Paddle, or a file such as `.safetensors`, `.pt`, `.bin` or `.pdparams`"
             }
             Error::Damaged { .. } => {
                 "use another step: `cairn ls` shows them, and loading `latest` passes over damaged ones"

@@ -11,7 +11,7 @@ use crate::error::StoreContext;
 use crate::pattern::Pattern;
 use crate::source::Source;
 use cairn_formats::dcp::METADATA_FILE;
-use cairn_formats::hf::{INDEX_FILE, SINGLE_FILE, TORCH_FILE, TORCH_INDEX_FILE};
+use cairn_formats::hf::{ADAPTER_FILE, INDEX_FILE, SINGLE_FILE, TORCH_FILE, TORCH_INDEX_FILE};
 use cairn_store::{Location, PutMode, Store};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,6 +84,7 @@ fn is_entry(key: &str) -> bool {
     [
         INDEX_FILE,
         SINGLE_FILE,
+        ADAPTER_FILE,
         METADATA_FILE,
         TORCH_INDEX_FILE,
         TORCH_FILE,

@@ -1,13 +1,14 @@
 //! A source as a Hugging Face model folder.
 
 use super::RewriteOptions;
+use super::describe::described;
 use super::folder::{ExportReport, Folder, PlannedFile};
 use super::output::{Frame, OutputFile, OutputItem};
 use crate::Error;
 use crate::error::StoreContext;
 use crate::image::Image;
 use crate::source::{Source, StoredTensor};
-use cairn_formats::hf::{INDEX_FILE, SINGLE_FILE};
+use cairn_formats::hf::{ADAPTER_FILE, INDEX_FILE, SINGLE_FILE};
 use cairn_formats::safetensors::Entry;
 use cairn_sharding::{Piece, Region};
 use cairn_store::{PutMode, Store};
@@ -42,7 +43,7 @@ pub fn export_hf(
     options: &RewriteOptions,
 ) -> Result<ExportReport, Error> {
     let mut folder = folder(source, names, shard_bytes)?;
-    folder.assets = source.assets()?;
+    folder.assets = described(source.assets()?, source, names);
     folder.write(source, store, options)
 }
 
@@ -79,15 +80,29 @@ pub(super) fn put(store: &dyn Store, key: &str, bytes: &[u8]) -> Result<(), Erro
         .doing(|| format!("write `{key}`"))
 }
 
+/// Whether the tensors are an adapter of peft.
+fn is_adapter(source: &dyn Source, names: &[&str]) -> Result<bool, Error> {
+    let is_named_so = !names.is_empty() && names.iter().all(|name| name.starts_with("base_model."));
+    Ok(is_named_so
+        && source
+            .assets()?
+            .iter()
+            .any(|(name, _)| name == "adapter_config.json"))
+}
+
 /// The files of an export, in order.
 fn output_files(
     source: &dyn Source,
     names: &[&str],
     shard_bytes: u64,
 ) -> Result<Vec<OutputFile>, Error> {
+    let is_adapter = is_adapter(source, names)?;
+    // Adapters are small, and their readers look for one file.
+    let shard_bytes = if is_adapter { u64::MAX } else { shard_bytes };
     let shards = shards(source, names, shard_bytes)?;
     let count = shards.len();
     let name = |index: usize| match count {
+        1 if is_adapter => ADAPTER_FILE.to_string(),
         1 => SINGLE_FILE.to_string(),
         _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
     };

@@ -57,6 +57,30 @@ impl ModelSource {
         opened.doing(|| format!("open `{}`", data.key))
     }
 
+    /// An error if a side file is a link that leads out of the model's folder.
+    ///
+    /// Whoever makes a folder for others could point a link at a file that only its reader may read, and side files are copied as they
+    /// are. The cache of Hugging Face's hub is made of links, too, but they lead to its own `blobs`.
+    fn refuse_outside(&self, key: &str) -> Result<(), Error> {
+        let folders = self.store.locations("");
+        let blobs = folders.iter().filter_map(|folder| {
+            let snapshots = folder
+                .parent()
+                .filter(|above| above.name() == "snapshots")?;
+            Some(snapshots.parent()?.child("blobs"))
+        });
+        let allowed: Vec<Location> = blobs.chain(folders.iter().cloned()).collect();
+        for file in self.store.locations(key) {
+            if !allowed.iter().any(|folder| file.is_in(folder)) {
+                return Err(Error::OutsideFolder {
+                    key: key.to_string(),
+                    place: file.to_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Finds a piece that lies in an archive of its own.
     fn locate(
         &self,
@@ -162,6 +186,7 @@ impl Source for ModelSource {
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let read = |key: &String| {
+            self.refuse_outside(key)?;
             let bytes = self.store.get(key).doing(|| format!("read `{key}`"))?;
             Ok((key.clone(), bytes))
         };

@@ -5,7 +5,6 @@ use crate::Error;
 use cairn_sharding::{Piece, Region};
 use cairn_tensor::element_count;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -38,19 +37,21 @@ pub(super) fn stretches(
 /// What was learned ahead of its turn.
 struct Waiting<T, F> {
     next: usize,
-    early: BTreeMap<usize, T>,
+    early: BTreeMap<usize, (Stretch, T)>,
     take: F,
     failure: Option<Error>,
 }
 
 /// Calls `look` for every stretch, on up to `threads` threads, and `take` with what it learned, in order.
+///
+/// Stretches are cut as they are needed: a tensor may claim more of them than there is memory to list.
 pub(super) fn scan<T: Send>(
-    stretches: &[Stretch],
+    stretches: impl Iterator<Item = Stretch> + Send,
     threads: usize,
     look: impl Fn(&Stretch) -> Result<T, Error> + Sync,
     take: impl FnMut(&Stretch, T) + Send,
 ) -> Result<(), Error> {
-    let begun = AtomicUsize::new(0);
+    let left = Mutex::new(stretches.enumerate());
     let waiting = Mutex::new(Waiting {
         next: 0,
         early: BTreeMap::new(),
@@ -59,19 +60,19 @@ pub(super) fn scan<T: Send>(
     });
     let work = || {
         loop {
-            let index = begun.fetch_add(1, Ordering::Relaxed);
-            let Some(stretch) = stretches.get(index) else {
+            let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((index, stretch)) = next else {
                 return;
             };
-            let learned = look(stretch);
+            let learned = look(&stretch);
             let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if waiting.is_over(stretches, index, learned) {
+            if waiting.is_over(index, stretch, learned) {
                 return;
             }
         }
     };
     thread::scope(|scope| {
-        for _ in 1..threads.min(stretches.len()) {
+        for _ in 1..threads {
             scope.spawn(work);
         }
         work();
@@ -82,16 +83,17 @@ pub(super) fn scan<T: Send>(
 
 impl<T, F: FnMut(&Stretch, T)> Waiting<T, F> {
     /// Takes account of what was learned of stretch `index`, and of those that waited for it; whether something failed.
-    fn is_over(&mut self, stretches: &[Stretch], index: usize, learned: Result<T, Error>) -> bool {
+    fn is_over(&mut self, index: usize, stretch: Stretch, learned: Result<T, Error>) -> bool {
         match learned {
-            Ok(learned) => self.early.insert(index, learned),
+            Ok(learned) => {
+                self.early.insert(index, (stretch, learned));
+            }
             Err(error) => {
                 self.failure.get_or_insert(error);
-                None
             }
-        };
-        while let Some(learned) = self.early.remove(&self.next) {
-            (self.take)(&stretches[self.next], learned);
+        }
+        while let Some((stretch, learned)) = self.early.remove(&self.next) {
+            (self.take)(&stretch, learned);
             self.next += 1;
         }
         self.failure.is_some()

@@ -10,6 +10,7 @@ use crate::open::open;
 use crate::printer::Printer;
 use crate::slice::{self, Selection};
 use crate::table::Style;
+use crate::visible;
 use cairn::checkpoint::{Pattern, Source, StoredTensor};
 use cairn::tensor::element_count;
 use print::Shown;
@@ -79,7 +80,8 @@ pub(crate) fn run(args: &Cat, printer: &Printer) -> Result<Exit, Error> {
         report.values = print::json(&elements, &report.shape);
     }
     printer.report(&report, || {
-        let title = format!("{} {}{:?}", report.name, report.dtype, report.shape);
+        let name = visible::line(&report.name);
+        let title = format!("{name} {}{:?}", report.dtype, report.shape);
         let title = printer.paint().text(Style::Dim, &title);
         match report.npy {
             Some(_) => format!("{title}\n"),

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Demo, printer: &Printer) -> Result<Exit, Error> {
 fn play(args: &Demo, folder: &str, printer: &Printer) -> Result<Exit, Error> {
     let training = training::play(folder, args.steps, printer)?;
     if !printer.is_json() {
-        printer.raw(training.text(printer).as_bytes())?;
+        printer.text(&training.text(printer))?;
     }
     let bytes = args.gb * (1_u64 << 30) as f64;
     let state = match bytes > 0.0 {

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Generate, printer: &Printer) -> Result<Exit, Error> {
     let rate = writer.report.tokens.len() as f64 / begun.elapsed().as_secs_f64();
     match printer.is_json() {
         true => printer.report(&writer.report, String::new)?,
-        false => printer.raw(b"\n")?,
+        false => printer.data("\n")?,
     }
     printer.note(&format!("{rate:.1} tokens/s"));
     Ok(Exit::Done)
@@ -141,7 +141,7 @@ impl Writer<'_> {
         let text = words.decode(&tokens)?;
         let whole = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
         if let (false, Some(new)) = (self.printer.is_json(), whole.strip_prefix(&self.shown)) {
-            self.printer.raw(new.as_bytes())?;
+            self.printer.data(new)?;
             self.shown = whole.to_string();
         }
         self.report.text = Some(text);

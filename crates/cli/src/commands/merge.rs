@@ -5,6 +5,7 @@ use crate::error::{Error, Exit};
 use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{count, plural, size};
+use crate::visible;
 use cairn::checkpoint::split_path;
 use cairn::merge::{Config, Merge, Options, PlannedFile, WriteOptions};
 use cairn::store;
@@ -153,6 +154,7 @@ impl Report {
         }
         let verb = if self.dry_run { "would write" } else { "wrote" };
         let (facts, files) = (facts.render(paint), files.render(paint));
-        format!("{verb} {}\n\n{facts}\n{files}", self.target)
+        let target = visible::line(&self.target);
+        format!("{verb} {target}\n\n{facts}\n{files}")
     }
 }

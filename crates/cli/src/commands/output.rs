@@ -15,6 +15,7 @@ use cairn::formats::torch_zip::value_archive;
 use cairn::sharding::Mesh;
 use cairn::store::{self, Store};
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// A place to write to, and in which form.
@@ -233,7 +234,22 @@ fn file_format(format: Format, values: &Values) -> (FileFormat, Values) {
     match format {
         Format::Paddle => (FileFormat::Paddle, torch_values(values)),
         Format::Pdiparams => (FileFormat::PaddleInference, Values::new()),
-        _ => (FileFormat::Torch, torch_values(values)),
+        _ => {
+            let mut values = torch_values(values);
+            values.retain(|_, value| !needs_numpy(value));
+            (FileFormat::Torch, values)
+        }
+    }
+}
+
+/// Whether a value holds an array of NumPy, which `torch.load` refuses with `weights_only`.
+fn needs_numpy(value: &Value) -> bool {
+    match value {
+        Value::Object(object) => {
+            object.contains_key("$ndarray") || object.values().any(needs_numpy)
+        }
+        Value::Array(items) => items.iter().any(needs_numpy),
+        _ => false,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::error::{Error, Exit};
 use crate::open::{Opened, open};
 use crate::printer::Printer;
 use crate::table::{Paint, Style, Table, cell};
+use crate::visible;
 use cairn::checkpoint::{recipe_settings, recipe_tensors};
 use cairn::recipe::library::{Settings, depends_on_shards};
 use cairn::recipe::{Compiled, Piece, Target, json};
@@ -83,7 +84,8 @@ fn text_of(compiled: &Compiled, paint: Paint) -> String {
         text.push_str(&format!("and {more} more; `--json` has them all\n"));
     }
     if !compiled.dropped.is_empty() {
-        text.push_str(&format!("\ndropped: {}\n", compiled.dropped.join(", ")));
+        let dropped = compiled.dropped.join(", ");
+        text.push_str(&format!("\ndropped: {}\n", visible::line(&dropped)));
     }
     text
 }

@@ -6,6 +6,7 @@ use crate::open::open_run;
 use crate::printer::Printer;
 use crate::table::{Paint, Style};
 use crate::units::{age, plural, size};
+use crate::visible;
 use cairn::checkpoint::scrub::{Position, Record, ScrubOptions, scrub};
 use cairn::store::Store;
 use serde::Serialize;
@@ -101,7 +102,7 @@ impl Report {
         for (step, findings) in &self.damage {
             text += &paint.text(Style::Red, &format!("step {step} is damaged\n"));
             for finding in findings {
-                text += &format!("  {finding}\n");
+                text += &format!("  {}\n", visible::line(&finding.to_string()));
             }
         }
         let steps = usize::try_from(self.steps).unwrap_or(usize::MAX);

@@ -4,6 +4,7 @@ use crate::args::Tag;
 use crate::error::{Error, Exit};
 use crate::open::open_run;
 use crate::printer::Printer;
+use crate::visible;
 use cairn::checkpoint::{Checkpointer, World};
 use serde::Serialize;
 
@@ -39,7 +40,11 @@ impl Report {
     fn text(&self) -> String {
         match self.tags.is_empty() {
             true => format!("step {} has no tags\n", self.step),
-            false => format!("step {}: {}\n", self.step, self.tags.join(", ")),
+            false => format!(
+                "step {}: {}\n",
+                self.step,
+                visible::line(&self.tags.join(", "))
+            ),
         }
     }
 }

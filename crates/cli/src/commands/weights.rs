@@ -40,6 +40,7 @@ impl Weights {
         let identity = opened.identity()?;
         let manifest = opened.checkpoint().map(Checkpoint::manifest);
         let step = manifest.map(|manifest| manifest.step);
+        let step = step.or_else(|| opened.model()?.step);
         let tags = opened
             .checkpoint()
             .map_or(Ok(Vec::new()), Checkpoint::tags)?;

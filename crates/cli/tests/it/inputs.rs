@@ -183,3 +183,48 @@ fn side_files_that_are_there_already_are_in_nobodys_way() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(files(&place, "out").len(), 2);
 }
+
+#[test]
+fn links_that_leave_the_folder_of_a_model_are_not_copied() {
+    let place = place();
+    fs::create_dir(place.path("sec")).unwrap();
+    fs::write(place.path("sec/key.json"), "a secret").unwrap();
+    symlink("../sec/key.json", place.path("a/special_tokens_map.json")).unwrap();
+    let words = "`special_tokens_map.json` is a link that leads out of the model's folder";
+    for command in [
+        "convert a out --to hf",
+        "convert link out --to dcp",
+        "convert a out --to cairn",
+        "reshard a out --mesh tp=2",
+        "edit a --rename w=v --out out",
+        "merge merge.yml out",
+    ] {
+        refused(&place, command, words);
+        assert!(!place.path("out").exists(), "{command}");
+    }
+    // Inside the folder a link harms nobody.
+    fs::remove_file(place.path("a/special_tokens_map.json")).unwrap();
+    symlink("config.json", place.path("a/generation_config.json")).unwrap();
+    let output = run(&place, "convert a out --to hf");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn the_links_of_the_hubs_cache_are_followed() {
+    let place = place();
+    fs::create_dir_all(place.path("hub/snapshots/1f")).unwrap();
+    fs::create_dir_all(place.path("hub/blobs")).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(
+            place.path(&format!("a/{name}")),
+            place.path(&format!("hub/blobs/{name}.1")),
+        )
+        .unwrap();
+        let link = format!("../../blobs/{name}.1");
+        symlink(link, place.path(&format!("hub/snapshots/1f/{name}"))).unwrap();
+    }
+    let output = run(&place, "convert hub/snapshots/1f out --to hf");
+    assert!(output.status.success(), "{output:?}");
+    let read = |name: &str| fs::read(place.path(name)).unwrap();
+    assert_eq!(read("out/config.json"), read("a/config.json"));
+}

@@ -9,6 +9,7 @@
 mod buckets;
 mod compact;
 mod convert;
+mod corpus;
 mod demo;
 mod diff;
 mod edit;
@@ -30,6 +31,7 @@ mod report;
 mod sim;
 mod stats;
 mod steps;
+mod terminal;
 mod tokenize;
 mod train;
 mod transform;

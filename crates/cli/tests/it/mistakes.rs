@@ -24,7 +24,7 @@ fn a_folder_that_is_no_checkpoint() {
     ----- stderr
     error: `stuff` is not a checkpoint or model
 
-    hint: expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file
+    hint: expected a run (with folders `step-…`), a step, a folder of Hugging Face, torch distributed, Megatron, DeepSpeed, Orbax or Paddle, or a file such as `.safetensors`, `.pt`, `.bin` or `.pdparams`
     ");
     check!(place.cairn(&["inspect", "stuff/notes.txt"]), @"
     exit code 2
@@ -32,7 +32,7 @@ fn a_folder_that_is_no_checkpoint() {
     ----- stderr
     error: `stuff/notes.txt` is not a checkpoint or model
 
-    hint: expected a run (with folders `step-…`), a step, a Hugging Face, torch distributed or Megatron folder, or a `.safetensors`, `.pt` or `.bin` file
+    hint: expected a run (with folders `step-…`), a step, a folder of Hugging Face, torch distributed, Megatron, DeepSpeed, Orbax or Paddle, or a file such as `.safetensors`, `.pt`, `.bin` or `.pdparams`
     ");
     check!(place.cairn(&["ls", "stuff"]), @"
     exit code 2
@@ -283,4 +283,53 @@ fn arguments_that_make_no_sense() {
 
     hint: give a path, or a URL such as `file:///data/run` or `s3://bucket/run`
     ");
+}
+
+/// What the client of a service would panic over, at the first request or before.
+#[test]
+fn addresses_and_settings_of_buckets_that_cannot_be_sent_are_refused_by_name() {
+    let place = Place::empty();
+    let good = [
+        ("AWS_ACCESS_KEY_ID", "AKIA"),
+        ("AWS_SECRET_ACCESS_KEY", "hidden"),
+        ("AWS_REGION", "eu-west-1"),
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
+    ];
+    let cases = [
+        ("AWS_ACCESS_KEY_ID", "AKIA\n", "s3://bucket/run"),
+        ("AWS_SECRET_ACCESS_KEY", "hidden\n", "s3://bucket/run"),
+        ("AWS_SESSION_TOKEN", "hidden\n", "s3://bucket/run"),
+        ("AWS_ENDPOINT_URL", "not a url", "s3://bucket/run"),
+        ("AWS_ENDPOINT_URL", "http://[::1", "s3://bucket/run"),
+        ("AWS_REGION", "eu west 1", "s3://bucket/run"),
+        ("UNUSED", "", "s3://a bucket/run"),
+        ("UNUSED", "", "s3://b\u{e4}d/run"),
+        ("UNUSED", "", "gs://a bucket/run"),
+        ("UNUSED", "", "az://a bucket/run"),
+        (
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "hidden\n",
+            "az://container/run",
+        ),
+    ];
+    for (name, value, url) in cases {
+        for verb in ["ls", "inspect", "doctor"] {
+            let output = place
+                .command(&[verb, url])
+                .envs(good)
+                .env(name, value)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{name} {url}: {said}");
+            assert!(
+                said.contains("error: cannot open a store at"),
+                "{name} {url}: {said}"
+            );
+            assert!(
+                !said.contains("panicked") && !said.contains("hidden"),
+                "{said}"
+            );
+        }
+    }
 }

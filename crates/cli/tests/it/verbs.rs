@@ -58,7 +58,7 @@ fn place() -> Place {
 }
 
 /// The verbs that `cairn --help` lists.
-fn verbs(place: &Place) -> BTreeSet<String> {
+pub(crate) fn verbs(place: &Place) -> BTreeSet<String> {
     let help = String::from_utf8(place.output(&["--help"]).stdout).unwrap();
     let (_, commands) = help.split_once("Commands:\n").unwrap();
     let (commands, _) = commands.split_once("\n\n").unwrap();

@@ -8,7 +8,7 @@ use crate::safetensors;
 use crate::torch_zip::is_archive;
 use cairn_sharding::{Piece, Region};
 use cairn_store::Store;
-use cairn_tensor::DType;
+use cairn_tensor::{DType, element_count};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -44,7 +44,10 @@ pub(super) fn tensors(
                 Entry::Vacant(new) => new.insert(framing(store, files.key(file), &chunk.item)?),
             };
             let (offset, encoding) = match framing {
-                Framing::Archives => archive(&chunk.item),
+                Framing::Archives => {
+                    check_len(files.key(file), name, tensor.dtype, chunk)?;
+                    archive(&chunk.item)
+                }
                 Framing::Safetensors(together) => {
                     let offset = together.offset(name, tensor.dtype, chunk);
                     let offset = offset.map_err(|reason| Error::damaged(files.key(file), reason));
@@ -70,6 +73,20 @@ pub(super) fn tensors(
         model.tensors.insert(name.clone(), tensor);
     }
     Ok(())
+}
+
+/// An error if a chunk has more elements than its archive has room for.
+fn check_len(key: &str, name: &str, dtype: DType, chunk: &Chunk) -> Result<(), Error> {
+    let count = element_count(&chunk.extent);
+    let needed = count.and_then(|count| dtype.len_bytes(count));
+    match needed {
+        Some(needed) if needed as u64 <= chunk.item.len => Ok(()),
+        _ => {
+            let (extent, len) = (&chunk.extent, chunk.item.len);
+            let reason = format!("`{name}` has {dtype}{extent:?} in {len} bytes of it");
+            Err(Error::damaged(key, reason))
+        }
+    }
 }
 
 fn archive(item: &Item) -> (u64, Encoding) {

@@ -1,6 +1,6 @@
 //! Bytes → [`Header`], refusing everything the format forbids.
 
-use super::{Entry, Header, MAX_HEADER_BYTES, METADATA_KEY};
+use super::{Entry, Header, MAX_HEADER_BYTES, MAX_TENSORS, METADATA_KEY};
 use crate::Error;
 use cairn_store::{ObjectReader, Store};
 use cairn_tensor::{DType, element_count};
@@ -46,6 +46,12 @@ pub fn parse(file: &str, header: &[u8], file_len: u64) -> Result<Header, Error> 
     }
     let raw: RawHeader =
         serde_json::from_slice(header).map_err(|e| fail(format!("the header is not JSON: {e}")))?;
+    if raw.entries.len() > MAX_TENSORS {
+        let count = raw.entries.len();
+        return Err(fail(format!(
+            "{count} tensors are over the limit of {MAX_TENSORS} for a file"
+        )));
+    }
     let mut entries = Vec::with_capacity(raw.entries.len());
     for (name, entry) in raw.entries {
         entries.push(check_entry(name, entry).map_err(fail)?);

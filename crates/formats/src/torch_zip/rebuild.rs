@@ -6,7 +6,7 @@ use super::{dtypes, policy};
 use crate::Error;
 use crate::pickle::Node;
 use cairn_store::ObjectReader;
-use cairn_tensor::{DType, Strided};
+use cairn_tensor::{DType, Strided, element_count};
 use std::ops::Range;
 
 /// The functions that rebuild tensors.
@@ -179,6 +179,9 @@ fn pairs(place: Strided) -> Result<Strided, String> {
     }
 }
 
+/// The most bytes of a tensor that has more elements than are stored, such as one that was made by `expand`: 1 GiB.
+const MAX_EXPANDED_BYTES: u64 = 1 << 30;
+
 impl Rebuilt<'_> {
     /// Finds the bytes, and checks that the storage has them.
     pub(crate) fn located(self, archive: &Archive) -> Result<Located, Error> {
@@ -199,6 +202,18 @@ impl Rebuilt<'_> {
                 entry.len
             );
             return Err(Error::damaged(archive.file, reason));
+        }
+        let whole = element_count(&self.place.shape).and_then(|count| count.checked_mul(bits));
+        let whole = whole.map(|bits| bits.div_ceil(8) as u64);
+        if whole.is_none_or(|whole| whole > entry.len.max(MAX_EXPANDED_BYTES)) {
+            return Err(Error::Unsupported {
+                file: archive.file.to_string(),
+                reason: format!(
+                    "a tensor of shape {:?} repeats the {} bytes of `{name}`",
+                    self.place.shape, entry.len
+                ),
+                hint: "save it as it is before `expand`, or only what of it you need",
+            });
         }
         let row_major = self.place.is_contiguous();
         Ok(Located {

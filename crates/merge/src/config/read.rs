@@ -6,6 +6,7 @@ use super::tokenizer::TokenizerConfig;
 use super::{Body, Config, InputModel, InputSlice, ModelReference, Module, OutputSlice, Settings};
 use crate::Error;
 use crate::spec::{self, METHODS, Spec};
+use crate::templates;
 use cairn_tensor::DType;
 
 const TOP: &[&str] = &[
@@ -80,7 +81,7 @@ impl Reader {
         let dtype = self.dtype(node, "dtype");
         let out_dtype = self.dtype(node, "out_dtype");
         let tokenizer = TokenizerConfig::read(node, &mut self.problems);
-        let chat_template = given(node, "chat_template").and_then(|node| self.text(node));
+        let chat_template = self.chat_template(node);
         Some(Config {
             text: text.to_string(),
             method: self.spec?,
@@ -94,6 +95,22 @@ impl Reader {
             paddle: None,
             warnings: std::mem::take(&mut self.warnings),
         })
+    }
+
+    /// `auto`, a name, or a template, which has braces in it.
+    fn chat_template(&mut self, node: &Node) -> Option<String> {
+        let given = given(node, "chat_template")?;
+        let text = self.text(given)?;
+        if text == "auto" || templates::find(&text).is_some() || text.contains('{') {
+            return Some(text);
+        }
+        let names = || ["auto"].into_iter().chain(templates::names());
+        let near = did_you_mean(&text, names());
+        let names = names().collect::<Vec<_>>().join("`, `");
+        let reason =
+            format!("`{text}` is no chat template; give one, or its name: `{names}`{near}");
+        self.problem(given.line, reason);
+        None
     }
 
     fn method(&mut self, node: &Node) -> Option<&'static Spec> {

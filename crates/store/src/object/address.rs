@@ -1,7 +1,7 @@
 //! Addresses of buckets, and the settings that open them.
 
-use super::Objects;
 use super::bucket::{Bucket, RETRY_TIMEOUT};
+use super::{Objects, checked};
 use crate::Error;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use std::ffi::OsString;
@@ -57,6 +57,9 @@ impl<'a> Address<'a> {
         };
         match bucket {
             "" => Err(address.refused("it names no bucket".to_owned())),
+            bucket if !checked::is_name(bucket) => Err(address.refused(
+                "the name of its bucket has a character that names do not have".to_owned(),
+            )),
             _ => Ok(address),
         }
     }
@@ -110,6 +113,16 @@ impl Settings {
     }
 }
 
+impl Address<'_> {
+    /// An error if one of these settings cannot be sent.
+    pub(super) fn check<'s>(
+        &self,
+        settings: impl IntoIterator<Item = &'s (String, String)>,
+    ) -> Result<(), Error> {
+        checked::fault(settings).map_or(Ok(()), |reason| Err(self.refused(reason)))
+    }
+}
+
 /// How requests are made, before the settings of the user.
 pub(super) fn client_options() -> ClientOptions {
     use object_store::ClientConfigKey as Key;
@@ -129,6 +142,8 @@ pub(super) fn environment<K: FromStr>(prefix: &str) -> Vec<(String, String)> {
     };
     let variables = std::env::vars_os().filter_map(text);
     variables
+        // A variable that is set to nothing is taken for one that is not set, as other tools do.
+        .filter(|(_, value)| !value.is_empty())
         .filter(|(name, _)| name.starts_with(prefix) && name.parse::<K>().is_ok())
         .collect()
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 ///
 /// Blocks that nobody finishes go by themselves after a week, so there are no uploads to list.
 pub(super) fn open(address: &Address<'_>, settings: &Settings) -> Result<Bucket, Error> {
+    address.check(&environment::<AzureConfigKey>("azure_"))?;
+    address.check(&settings.service)?;
     let builder = MicrosoftAzureBuilder::new()
         .with_client_options(client_options())
         .with_url(address.root().replacen("azure://", "az://", 1))

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 /// Opens a bucket; credentials are those of `GOOGLE_APPLICATION_CREDENTIALS`, of `gcloud`, or of the machine.
 pub(super) fn open(address: &Address<'_>, settings: &Settings) -> Result<Bucket, Error> {
+    address.check(&environment::<GoogleConfigKey>("google_"))?;
+    address.check(&settings.service)?;
     let builder = GoogleCloudStorageBuilder::new()
         .with_client_options(client_options())
         .with_bucket_name(address.bucket)

@@ -17,6 +17,15 @@ const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 /// Opens a bucket. Settings come from the options, then the environment, then the profile.
 pub(super) fn open(address: &Address<'_>, settings: &Settings) -> Result<Bucket, Error> {
     let refused = |fault: object_store::Error| address.refused(fault.to_string());
+    let profile = Profile::find(settings.profile());
+    address.check(&environment::<Key>("aws_"))?;
+    address.check(
+        settings
+            .service
+            .iter()
+            .chain(&profile.keys)
+            .chain(&profile.places),
+    )?;
     let builder = configured(settings).map_err(refused)?;
     check_credentials(address, &builder, settings)?;
     let endpoint = [Key::S3Endpoint, Key::Endpoint];
