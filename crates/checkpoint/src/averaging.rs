@@ -7,7 +7,7 @@ use crate::capture::{Copies, Fenced, Flow, Gate, Means, Picture};
 use crate::ema::{Averaged, Averages, Ema};
 use crate::image::Image;
 use crate::layout::{Layout, own_spec};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, stopped};
 use crate::pool::Pool;
 use crate::state::{Outline, State};
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, Receiver, thread};
@@ -16,6 +16,7 @@ use crate::world::World;
 use crate::writer::{Chunk, Sink, Written};
 use cairn_device::{Memory, Stream};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Running averages of a rank, and where in its states they come from.
@@ -243,7 +244,9 @@ impl Update {
         let flow = Flow::begin(averaging.picture.clone(), &state.memory, sink, means)?;
         let handle = update.clone();
         thread::spawn(move || {
-            let done = flow.finish().and_then(|draining| draining.finish());
+            let work = || flow.finish().and_then(|draining| draining.finish());
+            let done = catch_unwind(AssertUnwindSafe(work));
+            let done = done.unwrap_or_else(|panic| Err(stopped(panic.as_ref())));
             handle.outcome.set(done.map(|_| ()));
         });
         Ok(Some(update))

@@ -127,9 +127,10 @@ impl Flow {
 
     /// Captures the rest, and returns when every byte is in our memory. Fences go as soon as the last copy is in its device's queue.
     pub(crate) fn finish(mut self) -> Result<Draining, Error> {
+        // Nobody waits for what will not come, even if the capture panics.
+        let over = Over(self.gate.clone());
         let rest = self.rest();
-        // Nobody waits for what will not come.
-        self.gate.end();
+        drop(over);
         match rest {
             Ok(()) => Ok(self.writer.close()),
             Err(error) => {
@@ -221,6 +222,15 @@ impl Flow {
                 names: names.into_iter().collect(),
             }),
         }
+    }
+}
+
+/// The end of a capture.
+struct Over(Arc<Gate>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

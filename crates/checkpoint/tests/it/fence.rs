@@ -482,6 +482,37 @@ fn what_changes_in_an_earlier_turn_is_copied_first_and_fenced_alone() {
     }
 }
 
+/// Bytes that nobody can read.
+#[derive(Debug)]
+struct Unreadable;
+
+impl cairn_checkpoint::Stored for Unreadable {
+    fn len_bytes(&self) -> usize {
+        4
+    }
+
+    fn read(&self, _: usize, _: &mut [u8]) -> Result<(), String> {
+        panic!("a defect of whoever keeps them")
+    }
+}
+
+#[test]
+fn a_capture_that_panics_lets_the_fence_go() {
+    let run = run(Options::default());
+    let mut state = State::new(0);
+    let memory = Memory::shared(vec![1; 100].into());
+    state.bytes("w", &spec(100), Bytes::fenced(memory)).unwrap();
+    let unreadable = Bytes::Stored(Arc::new(Unreadable));
+    state.bytes("x", &spec(4), unreadable).unwrap();
+    let saving = run.save(1, &state, &SaveOptions::default()).unwrap();
+    let (done, ended) = std::sync::mpsc::channel();
+    let fencing = saving.clone();
+    std::thread::spawn(move || done.send(fencing.fence(&[]).is_ok()));
+    let passed = ended.recv_timeout(Duration::from_secs(60));
+    assert_eq!(passed, Ok(true));
+    assert!(matches!(*saving.wait().unwrap_err(), Error::Stopped { .. }));
+}
+
 /// The first turn may change as soon as its own copy is made, although there is no memory yet for the rest.
 #[test]
 fn a_fence_of_one_turn_does_not_wait_for_the_others() {
