@@ -4,8 +4,13 @@
 //! writer 0. If it died, any other does the same and gets the same bytes, so a race is harmless: the store lets one win. On a store that
 //! cannot tell who was first, writer 0 alone commits.
 
+mod failure;
+mod patience;
+
+pub(crate) use failure::missed_writers;
+pub(crate) use patience::{Cutoff, Patience};
+
 use crate::Error;
-use crate::clock::Clock;
 use crate::error::{StoreContext, chain};
 use crate::hf_index;
 use crate::manifest::Manifest;
@@ -14,9 +19,7 @@ use crate::part::{ReadPart, read_head};
 use crate::standing::{Standing, committed_attempt, deleted_attempt, hidden_attempt, stands};
 use crate::workers::{asking, gather};
 use cairn_store::{PutMode, Store};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a writer that waits for others rests between two looks, at first and after a while.
@@ -44,36 +47,6 @@ pub(crate) enum Supersedes {
     Undecided,
 }
 
-/// How long a writer waits for the others, and by which clock.
-#[derive(Debug, Clone)]
-pub(crate) struct Patience {
-    pub(crate) clock: Arc<dyn Clock>,
-    /// Until it gives up.
-    pub(crate) timeout: Duration,
-    /// Until it commits in the place of writer 0.
-    pub(crate) takeover: Duration,
-    /// Whether a commit that fails is the end of the attempt, which is told to the others.
-    pub(crate) is_final: bool,
-    /// When nobody waits for anybody any more, whatever the time-out.
-    pub(crate) cutoff: Cutoff,
-}
-
-/// A moment, by the clock of the run, after which nobody waits for others. There is none before it is set.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Cutoff(Arc<OnceLock<Duration>>);
-
-impl Cutoff {
-    /// Sets it; the first time counts.
-    pub(crate) fn set(&self, at: Duration) {
-        let _ = self.0.set(at);
-    }
-
-    /// Whether it has come.
-    pub(crate) fn is_over(&self, clock: &dyn Clock) -> bool {
-        self.0.get().is_some_and(|at| clock.elapsed() >= *at)
-    }
-}
-
 /// One save, as its committers see it.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
@@ -84,50 +57,6 @@ pub(crate) struct Attempt {
     /// The launch that saves, if that is known.
     pub(crate) launch: Option<String>,
     pub(crate) supersedes: Supersedes,
-}
-
-/// What the first writer that gave up leaves for the others.
-#[derive(Debug, Serialize, Deserialize)]
-struct Failure {
-    writer: usize,
-    message: String,
-    /// Whether it passed the step over on purpose.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    skipped: bool,
-    /// The attempt that holds the step, if that is why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    taken: Option<String>,
-    /// The writers it waited for in vain, and how long.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    missing: Vec<usize>,
-    #[serde(default, skip_serializing_if = "Duration::is_zero")]
-    waited: Duration,
-}
-
-impl Failure {
-    /// What was left by a writer that gave up, if one did.
-    fn read(store: &dyn Store, keys: &AttemptKeys) -> Result<Option<Self>, Error> {
-        let key = keys.failed();
-        let bytes = match store.get(&key) {
-            Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
-            result => result.doing(|| format!("read `{key}`"))?,
-        };
-        let failure = serde_json::from_slice(&bytes).unwrap_or_else(|_| Self {
-            writer: 0,
-            message: "for a reason that cannot be read".into(),
-            skipped: false,
-            taken: None,
-            missing: Vec::new(),
-            waited: Duration::ZERO,
-        });
-        Ok(Some(failure))
-    }
-}
-
-/// Whether the writers of an attempt gave it up because some did not come.
-pub(crate) fn missed_writers(store: &dyn Store, keys: &AttemptKeys) -> Result<bool, Error> {
-    let failure = Failure::read(store, keys)?;
-    Ok(failure.is_some_and(|failure| !failure.missing.is_empty()))
 }
 
 impl Attempt {
@@ -400,71 +329,6 @@ impl Attempt {
         }
         let missing = here.iter().enumerate().filter(|(_, seen)| !**seen);
         Ok(missing.map(|(writer, _)| writer).collect())
-    }
-
-    /// Whether this attempt was given up, as `writer` has to be told.
-    fn check_failure(&self, store: &dyn Store, writer: usize) -> Result<(), Error> {
-        let Some(failure) = Failure::read(store, &self.keys())? else {
-            return Ok(());
-        };
-        if let Some(attempt) = failure.taken {
-            let step = self.step;
-            return Err(Error::StepTaken { step, attempt });
-        }
-        let (missing, waited) = (failure.missing, failure.waited);
-        if missing.contains(&writer) {
-            let seconds = waited.as_secs();
-            return Err(Error::WriterFailed {
-                step: self.step,
-                writer: failure.writer,
-                message: format!("it waited {seconds} s for this one and gave up"),
-            });
-        }
-        if !missing.is_empty() {
-            let step = self.step;
-            return Err(Error::WritersMissing {
-                step,
-                missing,
-                waited,
-            });
-        }
-        if failure.skipped {
-            let (step, reason) = (self.step, failure.message);
-            return Err(Error::Skipped { step, reason });
-        }
-        Err(Error::WriterFailed {
-            step: self.step,
-            writer: failure.writer,
-            message: failure.message,
-        })
-    }
-
-    /// Tells the other writers that this one gave up. Best effort: on a full disk they find out by their deadline.
-    pub(crate) fn report_failure(&self, store: &dyn Store, writer: usize, error: &Error) {
-        let taken = match error {
-            // Where nothing can be superseded, the others see that for themselves.
-            Error::StepTaken { .. } if self.supersedes == Supersedes::Nothing => return,
-            Error::StepTaken { attempt, .. } => Some(attempt.clone()),
-            _ => None,
-        };
-        let (missing, waited) = match error {
-            Error::WritersMissing {
-                missing, waited, ..
-            } => (missing.clone(), *waited),
-            _ => (Vec::new(), Duration::ZERO),
-        };
-        let failure = Failure {
-            writer,
-            message: chain(error),
-            skipped: matches!(error, Error::Skipped { .. }),
-            taken,
-            missing,
-            waited,
-        };
-        let bytes = serde_json::to_vec(&failure).expect("a failure is JSON");
-        if let Err(error) = store.put(&self.keys().failed(), &bytes, PutMode::Create) {
-            tracing::debug!(%error, "could not leave a note of the failure");
-        }
     }
 }
 

@@ -1,5 +1,11 @@
 //! What a pruning will do, before it does it.
 
+mod freed;
+mod links;
+
+use freed::freed;
+use links::leave_links;
+
 use super::facts::{Facts, history};
 use super::keep::Keep;
 use crate::Error;
@@ -131,41 +137,6 @@ pub fn plan(
     hold(store.as_ref(), &mut plan)?;
     plan.len_bytes = freed(store.as_ref(), &plan)?;
     Ok(plan)
-}
-
-/// Leaves alone what lies behind links, in steps and attempts that somebody has moved elsewhere: nothing is deleted through one.
-fn leave_links(store: &dyn Store, plan: &mut PrunePlan) -> Result<(), Error> {
-    let is_linked = |folder: &str| {
-        let linked = store.is_linked(folder);
-        linked.doing(|| format!("look at `{folder}`"))
-    };
-    let mut linked = BTreeSet::new();
-    for (step, attempt) in &plan.remove {
-        if is_linked(&AttemptKeys::new(*step, attempt).folder)? {
-            linked.insert(*step);
-        }
-    }
-    for step in linked {
-        plan.remove.remove(&step);
-        plan.keep.insert(step, "it lies behind a link".into());
-    }
-    for steps in [&mut plan.purge, &mut plan.beside, &mut plan.hidden] {
-        let mut here = Vec::new();
-        for step in steps.drain(..) {
-            if !is_linked(&step_folder(step))? {
-                here.push(step);
-            }
-        }
-        *steps = here;
-    }
-    let mut leftovers = Vec::new();
-    for folder in plan.leftovers.drain(..) {
-        if !is_linked(&folder)? {
-            leftovers.push(folder);
-        }
-    }
-    plan.leftovers = leftovers;
-    Ok(())
 }
 
 /// Looks for marks of deletions, in all steps, and adds to `current` which attempt each step has.
@@ -401,31 +372,6 @@ fn hold(store: &dyn Store, plan: &mut PrunePlan) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn freed(store: &dyn Store, plan: &PrunePlan) -> Result<u64, Error> {
-    // A leftover may lie in the folder of a step that goes as a whole.
-    let mut going = BTreeMap::new();
-    let attempts = plan.remove.iter();
-    let attempts = attempts.map(|(step, attempt)| AttemptKeys::new(*step, attempt).folder);
-    let purged = plan.purge.iter().map(|step| step_folder(*step));
-    let folders = attempts.chain(purged).chain(plan.leftovers.iter().cloned());
-    for listing in list_all(store, &folders.collect())? {
-        let data = listing
-            .into_iter()
-            .filter(|meta| !is_timeline(&meta.key) && !plan.held.contains_key(&meta.key));
-        going.extend(data.map(|meta| (meta.key, meta.len)));
-    }
-    let removed: Vec<u64> = plan.remove.keys().copied().collect();
-    let beside = each_step(store, &removed, |step| {
-        let folder = step_folder(step);
-        let beside = store.list_files(&folder);
-        beside.doing(|| format!("list `{folder}`"))
-    })?;
-    for meta in beside.into_iter().flatten() {
-        going.insert(meta.key, meta.len);
-    }
-    Ok(going.values().sum())
 }
 
 /// What lies in each of some folders, in their order.
