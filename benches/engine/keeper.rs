@@ -32,7 +32,7 @@ pub(crate) fn measure(job: &Job) {
     let run = job.directory.join("kept");
     files::remove(&run);
     thread::scope(|scope| {
-        scope.spawn(|| server.run().expect("a keeper that ends well"));
+        scope.spawn(|| server.run(|_| {}).expect("a keeper that ends well"));
         measure_loads(job, &run, &socket);
         stop.store(true, Ordering::SeqCst);
     });

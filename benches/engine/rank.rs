@@ -111,7 +111,9 @@ impl Rank {
     fn new(job: &Job, rank: usize) -> Self {
         let specs = Layout::Rows(job.ranks).specs(job.gigabytes);
         let session = format!("bench {}", std::os::unix::process::parent_id());
-        let world = World::new(rank, job.ranks, session).expect("a rank of the world");
+        let world = World::new(rank, job.ranks, session)
+            .expect("a rank of the world")
+            .unique();
         let store = Arc::new(Local::new(job.directory.join("run")));
         Self {
             rank,

@@ -64,6 +64,7 @@ fuzz_target!(|input: Input| {
     let options = WriteOptions {
         resume: false,
         replace: false,
+        dry_run: false,
         progress: Arc::default(),
     };
     let _ = merge.write(&target, &options);

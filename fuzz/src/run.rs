@@ -52,7 +52,7 @@ fn save() -> Files {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     std::thread::scope(|scope| {
         for rank in 0..2 {
-            let world = World::new(rank, 2, "fuzz").expect("a rank of two");
+            let world = World::new(rank, 2, "fuzz").expect("a rank of two").unique();
             let store = store.clone();
             scope.spawn(move || save_rank(store, world));
         }
@@ -170,7 +170,7 @@ pub fn tend(store: &Arc<dyn Store>, task: u8) {
         }
         // It takes memory by the megabyte.
         _ => {
-            let world = World::new(0, 1, "compact").expect("a rank of one");
+            let world = World::new(0, 1, "compact").expect("a rank of one").unique();
             let _ = compact(store, 2, &world, &Arc::new(AtomicU64::new(0)));
         }
     }

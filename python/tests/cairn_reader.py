@@ -41,7 +41,7 @@ def unseal(file, line, kind):
     check(sealed and sha256(sealed[1]) == sealed[2].decode(), file, "has a broken seal")
     members = json.loads(line)
     check(members["cairn"] in (1, 2), file, f"has format version {members['cairn']}, this reader knows 1 and 2")
-    check(set(members.get("needs", [])) <= {"delta", "packed"}, file, f"needs {members.get('needs')}, this reader knows deltas and packed files")
+    check(set(members.get("needs", [])) <= {"delta", "packed", "lines"}, file, f"needs {members.get('needs')}, this reader knows deltas, packed files and lines")
     check(members["kind"] == kind, file, f"is no {kind}")
     return members
 
@@ -192,7 +192,7 @@ def read_step(folder):
 
 def newest_step(run):
     committed = [*run.glob("step-*/COMMIT"), *run.glob("step-*/HIDDEN")]
-    return max(committed, key=lambda commit: int(commit.parent.name[5:])).parent
+    return max(committed, key=lambda commit: (json.loads(commit.read_bytes()).get("line", 0), int(commit.parent.name[5:]))).parent
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ CONFIG = {
     "tie_word_embeddings": False,
 }
 WEIGHTS = (0.5, 0.3, 0.4)
-INDEX, RECORD = "model.safetensors.index.json", "merge_in_progress.json"
+INDEX, RECORD = "model.safetensors.index.json", ".cairn-convert/journal.json"
 
 
 def shapes():

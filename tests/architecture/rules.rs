@@ -29,6 +29,7 @@ pub(crate) const CRATES: &[(&str, Uses)] = &[
     ("cairn-store", Through(&[])),
     ("cairn-device", Through(&[])),
     ("cairn-random", Through(&[])),
+    ("cairn-protocol", Through(&[])),
     ("cairn-formats", Through(&["cairn-sharding", "cairn-store"])),
     (
         "cairn-checkpoint",
@@ -95,6 +96,7 @@ pub(crate) const ABSENCES: &[Absence] = &[
             "cairn-recipe",
             "cairn-kernels",
             "cairn-plan",
+            "cairn-protocol",
         ],
         has_no: "I/O",
         paths: &["std::fs", "std::io", "std::net", "std::process"],
@@ -132,7 +134,12 @@ pub(crate) const ABSENCES: &[Absence] = &[
         except: &["execute.rs"],
     },
     Absence {
-        packages: &["cairn-sharding", "cairn-reshard", "cairn-recipe"],
+        packages: &[
+            "cairn-sharding",
+            "cairn-reshard",
+            "cairn-recipe",
+            "cairn-protocol",
+        ],
         has_no: "clock",
         paths: &["std::time"],
         except: &[],

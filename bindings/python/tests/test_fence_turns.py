@@ -18,6 +18,13 @@ class Saving:
 
     def __init__(self) -> None:
         self.asked: list[int | None] = []
+        self.waited: list[str] = []
+
+    def is_captured(self) -> bool:
+        return False
+
+    def wait(self, timeout: float | None, until: str) -> None:
+        self.waited.append(until)
 
     def fence(self, streams: dict[int, int], turn: int | None = None) -> tuple[float, None]:
         self.asked.append(turn)
@@ -27,12 +34,15 @@ class Saving:
 class Setup:
     """Parameters on an imagined device, and the optimizers that change them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, policy: Policy = "auto", owners: tuple[str, ...] = ("a", "b", "c")) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, policy: Policy = "auto", owners: tuple[str, ...] = ("a", "b", "c"), seen: bool = True) -> None:
         monkeypatch.setattr("cairn.torch._fences.streams", lambda devices: {device: 0 for device in devices})
         self.parameters = {name: torch.nn.Parameter(torch.zeros(4)) for name in "abc"}
         self.optimizers = [torch.optim.SGD([self.parameters[name] for name in names], lr=0.1) for names in owners]
         self.fences = Fences(policy)
         self.look()
+        if seen:
+            self.step(*range(len(owners)))
+            self.look()
 
     def look(self) -> None:
         flat = Flat()
@@ -116,3 +126,64 @@ def test_other_policies_know_no_turns(policy: Policy, fenced: bool, monkeypatch:
     saving = setup.save()
     setup.step(0)
     assert saving.asked == ([None] if fenced else [])
+
+
+def test_an_optimizer_is_believed_once_its_step_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its steps may be in a graph that was captured before anybody looked: replays of it call no hook.
+    setup = Setup(monkeypatch, seen=False)
+    assert not any(memory.fenced for memory in setup.memory.values())
+    saving = setup.save()
+    setup.step(0)
+    assert saving.asked == [] and setup.fences.is_outdated()
+    setup.look()
+    assert [memory.fenced for memory in setup.memory.values()] == [True, False, False]
+
+
+def test_an_optimizer_that_was_not_seen_since_the_last_save_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cairn._fences._cairn.Saving", Saving)
+    setup = Setup(monkeypatch, owners=("abc",))
+    assert all(memory.fenced for memory in setup.memory.values())
+    setup.save()
+    assert setup.fences.is_outdated()
+    setup.look()
+    assert not any(memory.fenced for memory in setup.memory.values())
+
+
+def test_a_step_that_goes_into_a_graph_is_not_believed_and_waits_for_the_saves_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(monkeypatch, owners=("abc",))
+    saving = setup.save()
+    with monkeypatch.context() as capturing:
+        capturing.setattr("cairn.torch._fences.is_capturing", lambda: True)
+        setup.step(0)
+    assert saving.asked == [] and saving.waited == ["staged"]
+    setup.step(0)  # by hand again
+    setup.look()
+    assert not any(memory.fenced for memory in setup.memory.values())
+
+
+def test_a_graph_is_noticed_before_anything_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    Fences("auto")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(4))], lr=0.1)
+    with monkeypatch.context() as capturing:
+        capturing.setattr("cairn.torch._fences.is_capturing", lambda: True)
+        optimizer.step()
+    from cairn.torch import _fences
+
+    assert _fences.is_in_graph(optimizer)
+
+
+def test_saves_that_are_captured_wait_for_no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(monkeypatch)
+    monkeypatch.setattr(Saving, "is_captured", lambda saving: True)
+    for _ in range(5):
+        setup.save()
+    assert len(setup.fences._pending) == 1
+
+
+def test_pinned_tensors_are_read_when_the_device_has_filled_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    settled = []
+    monkeypatch.setattr("cairn.torch._fences.are_pinned", lambda tensors: True)
+    monkeypatch.setattr("cairn.torch._fences.settle", settled.append)
+    setup = Setup(monkeypatch)
+    setup.fences.settle()
+    assert settled == [{0}]

@@ -74,3 +74,35 @@ def test_everything_of_an_accelerator_is_one_state(tmp_path: Path) -> None:
     step(other, other_model, other_optimizer)
     assert torch.equal(other_model.weight, expected)
     assert torch.equal(torch.rand(2), drawn)
+
+
+def loaded_with(seed: int, stateful: bool) -> tuple[Accelerator, Any]:
+    from accelerate.utils import DataLoaderConfiguration
+
+    torch.manual_seed(seed)
+    options = DataLoaderConfiguration(use_stateful_dataloader=stateful, use_seedable_sampler=True)
+    accelerator = Accelerator(cpu=True, dataloader_config=options)
+    return accelerator, accelerator.prepare(torch.utils.data.DataLoader(torch.arange(8), batch_size=1, shuffle=True))  # type: ignore[arg-type]
+
+
+def test_a_stateful_data_loader_goes_on_at_its_place(tmp_path: Path) -> None:
+    pytest.importorskip("torchdata")
+    accelerator, loader = loaded_with(seed=1, stateful=True)
+    assert len(list(loader)) == 8
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    run = cairn.Checkpointer(tmp_path / "run")
+    run.save(3, state(accelerator), blocking=True)
+    rest = [int(batch) for batch in batches] + [int(batch) for batch in loader]
+    again, other = loaded_with(seed=2, stateful=True)
+    run.load(into=state(again))
+    assert [int(batch) for batch in other] + [int(batch) for batch in other] == rest
+
+
+def test_a_data_loader_without_a_state_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    accelerator, _ = loaded_with(seed=1, stateful=False)
+    with caplog.at_level("WARNING", "cairn"):
+        assert "dataloaders" not in state(accelerator)
+        state(accelerator)
+    assert len([record for record in caplog.records if "data loaders" in record.getMessage()]) == 1

@@ -49,8 +49,20 @@ def trainer(folder: Path, *callbacks: TrainerCallback, **arguments: Any) -> Trai
         model=GPT2LMHeadModel(config),  # type: ignore[no-untyped-call]
         args=TrainingArguments(output_dir=str(folder / "hf"), **settings | arguments),
         train_dataset=[{"input_ids": row, "labels": row} for row in rows],
+        eval_dataset=Noisy(),
         callbacks=list(callbacks),
     )
+
+
+class Noisy(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Rows to evaluate on, which are drawn as they are asked for."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        row = torch.randint(0, 32, (8,))
+        return {"input_ids": row, "labels": row}
 
 
 def losses(done: Trainer) -> dict[int, float]:
@@ -79,6 +91,49 @@ def test_a_resumed_training_equals_one_without_interruption(tmp_path: Path, expe
     assert list(losses(resumed)) == list(range(1, STEPS + 1))
     for name, tensor in resumed.model.state_dict().items():  # type: ignore[union-attr]
         assert torch.equal(tensor, expected[1][name]), name
+
+
+@pytest.mark.parametrize(
+    "evaluation", [{"eval_strategy": "steps", "eval_steps": 4}, {"eval_strategy": "epoch"}], ids=["by steps", "by epochs"]
+)
+def test_an_evaluation_at_the_step_of_a_save_changes_nothing(tmp_path: Path, evaluation: dict[str, Any]) -> None:
+    whole = trainer(tmp_path, **evaluation)
+    whole.train()
+    first = CairnCallback(tmp_path / "run", every=4, keep=cairn.Keep(last=1, best="min:eval_loss:1"))
+    with pytest.raises(Interrupted):
+        first.resume(trainer(tmp_path, first, Interrupt(), **evaluation))
+    first.checkpointer.close()
+    assert "eval_loss" in first.checkpointer.open(4).metrics
+
+    second = CairnCallback(tmp_path / "run", every=4)
+    resumed = trainer(tmp_path, second, **evaluation)
+    second.resume(resumed)
+    assert losses(resumed) == losses(whole)
+
+
+def test_the_last_save_has_the_last_weights_though_the_best_are_loaded(tmp_path: Path) -> None:
+    callback = CairnCallback(tmp_path / "run", every=4)
+    done = trainer(
+        tmp_path, callback, max_steps=8, eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
+        metric_for_best_model="eval_loss", greater_is_better=True,
+    )
+    seen: list[torch.Tensor] = []
+
+    class Look(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        def on_step_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+            seen.append(objects["model"].transformer.wte.weight.detach().clone())
+
+    done.add_callback(Look())
+    done.train()
+    assert torch.equal(callback.checkpointer.open(8)["model.transformer.wte.weight"].torch(), seen[-1])
+
+
+def test_a_new_run_in_an_old_folder_keeps_what_it_saves(tmp_path: Path) -> None:
+    for steps in (9, 6):
+        callback = CairnCallback(tmp_path / "run", every=3, keep=cairn.Keep(last=2))
+        trainer(tmp_path, callback, max_steps=steps).train()
+    assert callback.checkpointer.steps() == [3, 6, 9]
+    assert callback.checkpointer.open().step == 6
 
 
 def test_without_an_interval_it_saves_when_the_trainer_does(tmp_path: Path) -> None:

@@ -274,3 +274,38 @@ def test_partial_sums_are_refused():
     tensor = dist.shard_tensor(paddle.ones([2]), mesh, [dist.Partial()])
     with pytest.raises(cairn.StateError, match="partial sums along `dp`"):
         part(tensor, "w", Context(cairn.World(), {}))
+
+
+def test_a_split_factor_and_two_cuts_of_one_dim_are_refused_by_name(tmp_path):
+    from cairn.paddle._tensors import _place
+
+    class Factor:
+        def get_dim(self):
+            return 0
+
+        def get_split_factor(self):
+            return 2
+
+    class Bare:
+        pass
+
+    with pytest.raises(cairn.StateError, match="`x` is cut with a split factor of 2"):
+        _place([[], []], 0, Factor(), "x")
+    for dims, placement in (([[], []], Bare()), ([[0], []], dist.Shard(0))):
+        with pytest.raises(cairn.StateError, match="`x` has a dim that two axes"):
+            _place(dims, 1, placement, "x")
+    dims = [[], []]
+    _place(dims, 1, dist.Shard(0), "x")
+    assert dims == [[1], []]
+
+
+def test_group_sharded_stage_2_is_refused_by_name(tmp_path):
+    def of(name, *bases):
+        return type(name, bases, {"__module__": "paddle.distributed.fleet.meta_parallel.sharding.of_a_test"})
+
+    layer = paddle.nn.Linear(2, 2)
+    optimizer = of("GroupShardedOptimizerStage2", paddle.optimizer.SGD)(parameters=layer.parameters())
+    with pytest.raises(cairn.StateError, match="`optim` is a GroupShardedOptimizerStage2"):
+        cairn.Checkpointer(tmp_path).save(1, {"model": layer, "optim": optimizer})
+    with pytest.raises(cairn.StateError, match="GroupShardedStage2"):
+        cairn.Checkpointer(tmp_path).save(1, {"model": of("GroupShardedStage2", paddle.nn.Layer)()})

@@ -67,6 +67,7 @@ def test_a_change_without_a_fence_is_an_error_that_names_the_tensor(tmp_path: Pa
     optimizer = torch.optim.SGD([weight], lr=0.1)
     run = cairn.Checkpointer(tmp_path)
     run.prepare({"weight": weight, "optim": optimizer}, blocking=True)
+    optimizer.step()
     saving = run.save(1, {"weight": weight, "optim": optimizer})
     with torch.no_grad():
         weight.add_(1)

@@ -236,7 +236,7 @@ impl Update {
         };
         let (shared, pool, threads) = (averaging.clone(), means.pool.clone(), means.mode.threads);
         let promised = averaging.loans.begun();
-        let sink = Sink::start(move |chunks| {
+        let sink = Sink::start(pool.clone(), move |chunks| {
             shared.loans.wait(promised);
             absorb(&shared, step, chunks, &pool, threads, &recorder)
         });

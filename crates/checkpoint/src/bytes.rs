@@ -157,6 +157,28 @@ impl Promise {
     }
 }
 
+/// Asked before a writer says that its part of a save is whole, in the background: a reason ends the save for all writers. It may wait for
+/// others, such as ranks that compare what each of them holds.
+#[derive(Clone)]
+pub struct Condition(Arc<dyn Fn() -> Result<(), String> + Send + Sync>);
+
+impl Condition {
+    /// A condition that asks `holds`.
+    pub fn new(holds: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(holds))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Condition")
+    }
+}
+
 /// Tells which tensors were changed since the state was handed over, by name. It is asked once, when they are captured or a fence is near.
 #[derive(Clone)]
 pub struct Watch(Arc<dyn Fn() -> Vec<String> + Send + Sync>);

@@ -14,7 +14,7 @@ use crate::error::StoreContext;
 use crate::layout::Layout;
 use crate::load::{LoadOptions, LoadReport, load};
 use crate::manifest::{DIGEST_DIGITS, Manifest};
-use crate::names::AttemptKeys;
+use crate::names::{AttemptKeys, step_folder};
 use crate::part::{Blocks, ReadPart, read_head, read_whole};
 use crate::signing::{PublicKey, Statement, authentic};
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
@@ -23,7 +23,7 @@ use crate::tags::tags_of;
 use crate::target::Target;
 use crate::verify::check_structure;
 use cairn_sharding::Region;
-use cairn_store::Store;
+use cairn_store::{Location, Store};
 use parts::Parts;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -320,6 +320,10 @@ impl Source for Checkpoint {
             assets.push((name.clone(), bytes));
         }
         Ok(assets)
+    }
+
+    fn places(&self) -> Vec<Location> {
+        self.store.locations(&step_folder(self.manifest.step))
     }
 
     fn mend(&self) -> Vec<String> {

@@ -286,7 +286,8 @@ impl Checkpointer {
         let progress = Arc::new(Progress::default());
         let total = plan.writer.image.as_ref().map_or(0, |image| image.len);
         progress.total.store(total, Ordering::Relaxed);
-        let gate = Arc::new(Gate::new(state.watch.clone(), Turns::of(state)));
+        let gate = Gate::new(state.watch.clone(), Turns::of(state));
+        let gate = Arc::new(gate.with_condition(attempt.step, state.condition.clone()));
         let (kept, pool) = self.room(&attempt, &plan, state);
         let job = Job {
             store: self.near.clone(),

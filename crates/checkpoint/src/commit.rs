@@ -16,7 +16,7 @@ use crate::workers::{asking, gather};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a writer that waits for others rests between two looks, at first and after a while.
@@ -54,6 +54,24 @@ pub(crate) struct Patience {
     pub(crate) takeover: Duration,
     /// Whether a commit that fails is the end of the attempt, which is told to the others.
     pub(crate) is_final: bool,
+    /// When nobody waits for anybody any more, whatever the time-out.
+    pub(crate) cutoff: Cutoff,
+}
+
+/// A moment, by the clock of the run, after which nobody waits for others. There is none before it is set.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cutoff(Arc<OnceLock<Duration>>);
+
+impl Cutoff {
+    /// Sets it; the first time counts.
+    pub(crate) fn set(&self, at: Duration) {
+        let _ = self.0.set(at);
+    }
+
+    /// Whether it has come.
+    pub(crate) fn is_over(&self, clock: &dyn Clock) -> bool {
+        self.0.get().is_some_and(|at| clock.elapsed() >= *at)
+    }
 }
 
 /// One save, as its committers see it.
@@ -79,6 +97,37 @@ struct Failure {
     /// The attempt that holds the step, if that is why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     taken: Option<String>,
+    /// The writers it waited for in vain, and how long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    waited: Duration,
+}
+
+impl Failure {
+    /// What was left by a writer that gave up, if one did.
+    fn read(store: &dyn Store, keys: &AttemptKeys) -> Result<Option<Self>, Error> {
+        let key = keys.failed();
+        let bytes = match store.get(&key) {
+            Err(cairn_store::Error::NotFound { .. }) => return Ok(None),
+            result => result.doing(|| format!("read `{key}`"))?,
+        };
+        let failure = serde_json::from_slice(&bytes).unwrap_or_else(|_| Self {
+            writer: 0,
+            message: "for a reason that cannot be read".into(),
+            skipped: false,
+            taken: None,
+            missing: Vec::new(),
+            waited: Duration::ZERO,
+        });
+        Ok(Some(failure))
+    }
+}
+
+/// Whether the writers of an attempt gave it up because some did not come.
+pub(crate) fn missed_writers(store: &dyn Store, keys: &AttemptKeys) -> Result<bool, Error> {
+    let failure = Failure::read(store, keys)?;
+    Ok(failure.is_some_and(|failure| !failure.missing.is_empty()))
 }
 
 impl Attempt {
@@ -115,12 +164,13 @@ impl Attempt {
             if self.is_safe(store)? {
                 return Ok(());
             }
-            self.check_failure(store)?;
+            self.check_failure(store, writer)?;
             let waited = clock.elapsed().saturating_sub(start);
-            let is_late = waited >= patience.timeout;
+            let is_late = waited >= patience.timeout || patience.cutoff.is_over(clock);
             if writer == 0 || waited >= patience.takeover || is_late {
                 let mut missing = self.missing_writers(store)?;
-                if missing.is_empty() {
+                let is_complete = missing.is_empty();
+                if is_complete {
                     if self.may_commit(store, writer)? {
                         let committed = self.commit(store);
                         return committed.inspect_err(|error| {
@@ -137,7 +187,7 @@ impl Attempt {
                         missing,
                         waited,
                     };
-                    if patience.is_final {
+                    if patience.is_final && !is_complete {
                         // A writer that comes later must not complete it: by then the state may be another one.
                         self.report_failure(store, writer, &error);
                     }
@@ -352,21 +402,31 @@ impl Attempt {
         Ok(missing.map(|(writer, _)| writer).collect())
     }
 
-    fn check_failure(&self, store: &dyn Store) -> Result<(), Error> {
-        let key = self.keys().failed();
-        let bytes = match store.get(&key) {
-            Err(cairn_store::Error::NotFound { .. }) => return Ok(()),
-            result => result.doing(|| format!("read `{key}`"))?,
+    /// Whether this attempt was given up, as `writer` has to be told.
+    fn check_failure(&self, store: &dyn Store, writer: usize) -> Result<(), Error> {
+        let Some(failure) = Failure::read(store, &self.keys())? else {
+            return Ok(());
         };
-        let failure = serde_json::from_slice(&bytes).unwrap_or_else(|_| Failure {
-            writer: 0,
-            message: "for a reason that cannot be read".into(),
-            skipped: false,
-            taken: None,
-        });
         if let Some(attempt) = failure.taken {
             let step = self.step;
             return Err(Error::StepTaken { step, attempt });
+        }
+        let (missing, waited) = (failure.missing, failure.waited);
+        if missing.contains(&writer) {
+            let seconds = waited.as_secs();
+            return Err(Error::WriterFailed {
+                step: self.step,
+                writer: failure.writer,
+                message: format!("it waited {seconds} s for this one and gave up"),
+            });
+        }
+        if !missing.is_empty() {
+            let step = self.step;
+            return Err(Error::WritersMissing {
+                step,
+                missing,
+                waited,
+            });
         }
         if failure.skipped {
             let (step, reason) = (self.step, failure.message);
@@ -387,11 +447,19 @@ impl Attempt {
             Error::StepTaken { attempt, .. } => Some(attempt.clone()),
             _ => None,
         };
+        let (missing, waited) = match error {
+            Error::WritersMissing {
+                missing, waited, ..
+            } => (missing.clone(), *waited),
+            _ => (Vec::new(), Duration::ZERO),
+        };
         let failure = Failure {
             writer,
             message: chain(error),
             skipped: matches!(error, Error::Skipped { .. }),
             taken,
+            missing,
+            waited,
         };
         let bytes = serde_json::to_vec(&failure).expect("a failure is JSON");
         if let Err(error) = store.put(&self.keys().failed(), &bytes, PutMode::Create) {

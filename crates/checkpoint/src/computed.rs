@@ -6,6 +6,7 @@ use crate::load::load_known;
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use crate::target::Target;
 use cairn_sharding::{Listed, Piece, Region, TensorSpec};
+use cairn_store::Location;
 use cairn_tensor::DType;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,6 +28,11 @@ pub trait Formula: Send + Sync {
         elements: Range<usize>,
         bytes: &mut [u8],
     ) -> Result<(), Error>;
+
+    /// The places that it reads beside the source it is laid over, as [`Source::places`].
+    fn places(&self) -> Vec<Location> {
+        Vec::new()
+    }
 }
 
 /// A source in which some tensors are worked out; all others, and the side files, are those of another source.
@@ -190,6 +196,10 @@ impl Source for Computed {
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.base.assets()
+    }
+
+    fn places(&self) -> Vec<Location> {
+        [self.base.places(), self.formula.places()].concat()
     }
 
     fn mend(&self) -> Vec<String> {

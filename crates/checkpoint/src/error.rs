@@ -2,6 +2,7 @@
 
 mod chain;
 mod context;
+mod damage;
 mod hint;
 mod skipped;
 mod text;
@@ -178,13 +179,27 @@ pub enum Error {
         /// Why.
         source: Arc<Error>,
     },
-    /// A model lies where another is to be written.
-    #[error("`{url}` already holds a model: {}", list(files))]
+    /// A model lies where another is to be written, or a file where one of its files is.
+    #[error("`{url}` already holds {}", list(files))]
     TargetTaken {
         /// The folder.
         url: String,
-        /// The model's files.
+        /// What is in the way.
         files: Vec<String>,
+    },
+    /// What is to be written lies in what is read.
+    #[error("`{url}` is a part of what is read here, `{input}`, which stays as it is")]
+    TargetIsSource {
+        /// Where something was to be written.
+        url: String,
+        /// What is being read.
+        input: String,
+    },
+    /// A model was to be written into a run.
+    #[error("`{url}` is a run, or a step of one, and no place for a model")]
+    TargetIsRun {
+        /// The folder.
+        url: String,
     },
     /// A rewrite to the same place was cut short.
     #[error("`{url}` holds an unfinished conversion, in `{folder}`")]
@@ -404,25 +419,4 @@ pub enum Error {
     /// Names, shapes or types of checkpoint and target do not fit.
     #[error("{0}")]
     Keys(Box<KeyProblems>),
-}
-
-impl Error {
-    /// Whether bytes that were written are no longer what they were.
-    pub fn is_damage(&self) -> bool {
-        match self {
-            Error::Damaged { .. } => true,
-            Error::Store { source, .. } => matches!(
-                source,
-                cairn_store::Error::NotFound { .. } | cairn_store::Error::Truncated { .. }
-            ),
-            _ => false,
-        }
-    }
-
-    pub(crate) fn damaged(file: impl Into<String>, reason: impl Into<String>) -> Self {
-        Error::Damaged {
-            file: file.into(),
-            reason: reason.into(),
-        }
-    }
 }

@@ -102,7 +102,7 @@ mod writer;
 
 pub use assign::{Assignment, Item, WriterItems};
 pub use averaging::{Averaging, Update};
-pub use bytes::{Bytes, Promise, Stored, Watch};
+pub use bytes::{Bytes, Condition, Promise, Stored, Watch};
 pub use capture::Fenced;
 pub use checkpoint::Checkpoint;
 pub use checkpointer::{Checkpointer, Latest};
@@ -116,7 +116,7 @@ pub use error::{Error, Skipped, chain};
 pub use launch::Launch;
 pub use layout::Layout;
 pub use lease::{Lease, LeaseRequest, SILENCE};
-pub use lines::{History, Parent};
+pub use lines::{Committed, History, Line, Parent, history, lines};
 pub use load::{LoadOptions, LoadReport, MAX_LOAD_BUFFER_BYTES, load};
 pub use manifest::{DeltaSummary, FORMAT_VERSION, Manifest, PackedSummary};
 pub use names::{
@@ -131,10 +131,10 @@ pub use place::{Place, find, find_with, split as split_path};
 pub use plan::{LoadCost, LoadPlan};
 pub use problems::{KeyProblems, Mismatch, Missing, OnProblem, Strictness};
 pub use rewrite::{
-    Chosen, DcpContents, ExportReport, FileContents, FileFormat, NewCheckpoint, OnUnfinished,
-    PlannedFile, RewriteOptions, RewriteReport, UNFINISHED_FOLDER, edit, export_dcp, export_file,
-    export_hf, export_safetensors, model_files, plan_dcp, plan_file, plan_hf, plan_safetensors,
-    rewrite,
+    Chosen, DcpContents, ExportReport, FileContents, FileFormat, NewCheckpoint, NewFolder,
+    OnUnfinished, PlannedFile, RewriteOptions, RewriteReport, UNFINISHED_FOLDER, edit, export_dcp,
+    export_file, export_hf, export_safetensors, model_files, plan_dcp, plan_file, plan_hf,
+    plan_safetensors, rewrite,
 };
 pub use rules::{ShardRule, ShardRules, UnusedRule};
 pub use run::{all_steps, each_step};

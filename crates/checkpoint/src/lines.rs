@@ -15,14 +15,15 @@
 use crate::Error;
 use crate::copies;
 use crate::error::StoreContext;
-use crate::manifest::put_version;
+use crate::manifest::{Manifest, put_version};
 use crate::part::field;
-use crate::run::all_steps;
+use crate::run::{all_steps, each_step};
 use crate::seal::{seal, unseal};
-use cairn_store::{Error as StoreError, PutMode, Store};
+use cairn_store::{Error as StoreError, ObjectMeta, PutMode, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What readers of a run with more than one line must know.
 pub(crate) const FEATURE: &str = "lines";
@@ -87,20 +88,34 @@ fn line_key(number: u64) -> String {
 
 /// The number of the newest line; 0 if the run never went back.
 pub(crate) fn newest(store: &dyn Store) -> Result<u64, Error> {
-    let listing = store.list_files(FOLDER);
-    let listing = listing.doing(|| format!("list `{FOLDER}`"))?;
+    let listing = list(store).doing(|| format!("list `{FOLDER}`"))?;
     let numbers = listing
         .iter()
         .filter_map(|meta| meta.key.rsplit('/').next()?.parse().ok());
     Ok(numbers.max().unwrap_or(0))
 }
 
-/// Begins a new line and returns its number.
+/// The objects of lines. Where the durable tier cannot be asked, those of the fast one have to do: training need not wait for it.
+fn list(store: &dyn Store) -> Result<Vec<ObjectMeta>, StoreError> {
+    let Some(tiers) = store.tiers() else {
+        return store.list_files(FOLDER);
+    };
+    let mut found = tiers.fast().list_files(FOLDER)?;
+    match tiers.durable().list_files(FOLDER) {
+        Ok(more) => found.extend(more),
+        Err(error) => {
+            tracing::warn!(%error, "the durable tier cannot be asked for the lines of the run");
+        }
+    }
+    Ok(found)
+}
+
+/// Begins a new line and returns its number, which is at least the one that `line` has.
 ///
 /// # Crash safety
 /// A line that has no committed step changes nothing for readers.
 pub(crate) fn begin(store: &dyn Store, mut line: Line) -> Result<u64, Error> {
-    line.number = newest(store)? + 1;
+    line.number = line.number.max(newest(store)? + 1);
     loop {
         let key = line_key(line.number);
         match store.put(&key, &line.encode(), PutMode::Create) {
@@ -145,14 +160,15 @@ pub(crate) fn line_of_newest(store: &dyn Store, step: u64) -> Result<u64, Error>
     Ok(line_of(store, step, newest)?.unwrap_or(newest))
 }
 
-/// Of the steps that `wanted` admits, the one that was committed last. `newest` is the number of the newest line.
+/// Of those of `steps` that `wanted` admits, the one that was committed last. `newest` is the number of the newest line.
 pub(crate) fn last_committed(
     store: &dyn Store,
+    steps: &[u64],
     newest: u64,
     wanted: impl Fn(&u64) -> bool,
 ) -> Result<Option<u64>, Error> {
     let mut found = None;
-    for step in all_steps(store)?.into_iter().rev().filter(wanted) {
+    for step in steps.iter().copied().rev().filter(wanted) {
         let line = line_of(store, step, newest)?;
         // Along the newest line the highest number is the last.
         if line.is_some_and(|line| line >= newest) {
@@ -161,6 +177,64 @@ pub(crate) fn last_committed(
         found = found.max(line.map(|line| (line, step)));
     }
     Ok(found.map(|(_, step)| step))
+}
+
+/// The lines of a run after line 0, the oldest first. One whose object is damaged is left out.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn lines(store: &dyn Store) -> Result<Vec<Line>, Error> {
+    let read = (1..=newest(store)?).map(|number| read_line(store, number).transpose());
+    read.flatten().collect()
+}
+
+/// A committed step, and where it is in the history of its run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Committed {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// Whether the run went back to before it since.
+    pub is_abandoned: bool,
+}
+
+/// The committed steps whose manifests can be used, in the order in which they were saved.
+pub(crate) fn committed(store: &Arc<dyn Store>) -> Result<Vec<Committed>, Error> {
+    let steps = all_steps(store.as_ref())?;
+    let found = each_step(store.as_ref(), &steps, |step| {
+        match copies::manifest(store.as_ref(), step) {
+            Ok((manifest, _)) => Ok(Some(manifest)),
+            Err(Error::Incomplete { .. } | Error::Deleted { .. }) => Ok(None),
+            Err(error @ (Error::Version { .. } | Error::Needs { .. })) => left_out(step, &error),
+            Err(error) if error.is_damage() => left_out(step, &error),
+            Err(error) => Err(error),
+        }
+    })?;
+    let mut manifests: Vec<Manifest> = found.into_iter().flatten().collect();
+    manifests.sort_by_key(|manifest| (manifest.line, manifest.step));
+    let history = history(store.as_ref(), &manifests)?;
+    let told = manifests.into_iter().map(|manifest| Committed {
+        is_abandoned: !history.contains(manifest.line, manifest.step),
+        manifest,
+    });
+    Ok(told.collect())
+}
+
+fn left_out(step: u64, error: &Error) -> Result<Option<Manifest>, Error> {
+    tracing::warn!(step, error = %crate::chain(error), "a step is left out of the history of the run");
+    Ok(None)
+}
+
+/// Which steps led to the newest one. `manifests` are those of all committed steps of the run.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn history<'a>(
+    store: &dyn Store,
+    manifests: impl IntoIterator<Item = &'a Manifest>,
+) -> Result<History, Error> {
+    let places = manifests.into_iter();
+    let places = places.map(|it| (it.line, it.step, it.parent.as_ref()));
+    History::read(store, places)
 }
 
 /// Which steps led to the newest one.
@@ -183,15 +257,26 @@ impl Default for History {
 }
 
 impl History {
-    /// The history of the line `newest`. `forks` says what is known from the steps themselves: for a line, the parent of its first step.
+    /// The history of a run with these committed steps: the line of each, its number, and its parent.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub(crate) fn read(
+    pub(crate) fn read<'a>(
         store: &dyn Store,
-        newest: u64,
-        forks: &BTreeMap<u64, Option<Parent>>,
+        steps: impl IntoIterator<Item = (u64, u64, Option<&'a Parent>)>,
     ) -> Result<Self, Error> {
+        let steps: BTreeMap<_, _> = steps
+            .into_iter()
+            .map(|(line, step, parent)| ((line, step), parent))
+            .collect();
+        let newest = steps.keys().next_back().map_or(0, |(line, _)| *line);
+        // What the steps themselves tell, where the object of a line is gone: the parent of its first step.
+        let first = |line: u64| {
+            steps
+                .range((line, 0)..)
+                .next()
+                .filter(|(key, _)| key.0 == line)
+        };
         let mut history = Self {
             spans: vec![(newest, u64::MAX)],
             open: false,
@@ -200,8 +285,8 @@ impl History {
         while line > 0 {
             let parent = match read_line(store, line)? {
                 Some(line) => line.parent,
-                None => match forks.get(&line) {
-                    Some(parent) => parent.clone(),
+                None => match first(line) {
+                    Some((_, parent)) => parent.cloned(),
                     None => {
                         history.open = true;
                         break;

@@ -37,7 +37,7 @@ pub struct Manifest {
     pub rewrite_of: Option<String>,
     /// When writer 0 finished its part: RFC 3339, UTC.
     pub created: String,
-    /// The launch that saved it: an identifier that no other launch has. Versions before 0.2 did not record it.
+    /// The launch that saved it: an identifier that no other launch has. Steps of earlier versions do not say.
     pub launch: Option<String>,
     /// The line that the step belongs to: 0 until the run goes back for the first time.
     pub line: u64,

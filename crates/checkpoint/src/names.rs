@@ -92,6 +92,11 @@ pub(crate) fn attempt_name(launch: &str, step: u64, save_count: u64) -> String {
     sha256_hex(text.as_bytes())[..16].to_string()
 }
 
+/// Whether a folder of a step has the name of an attempt.
+pub(crate) fn is_attempt_name(name: &str) -> bool {
+    name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// The keys of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttemptKeys {

@@ -10,7 +10,8 @@ use std::time::Duration;
 /// What can be chosen for all saves of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long a writer waits for the others before it gives up, counted from when its own bytes are durable.
+    /// How long a writer waits for the others before it gives up, counted from when its own bytes are durable. On tiers, how long whoever waits
+    /// for an upload waits for the files of other ranks: then it uploads them itself if it can, and says whose are missing if not.
     pub commit_timeout: Duration,
     /// How long the other writers leave the commit to writer 0.
     pub takeover: Duration,
@@ -41,7 +42,8 @@ pub struct Options {
     pub keeper: Option<Arc<dyn Keeper>>,
     /// On tiers, how many of the newest steps stay on the fast one once they are durable; all, if not given. What is not durable always stays.
     pub keep_fast: Option<usize>,
-    /// On tiers, how long a rank waits for the others' files on the durable one, from when its own are there.
+    /// On tiers, how long the files of other ranks may be missing on the durable one before the next save fails. Until then only those who wait for
+    /// the upload are told, by `commit_timeout`.
     pub upload_timeout: Duration,
 }
 

@@ -62,7 +62,7 @@ pub fn find_with(path: &str, options: &[(String, String)]) -> Result<Place, Erro
     }
     if is_file(above.as_ref(), &name) {
         return match cairn_formats::open_file(above.as_ref(), &name) {
-            Ok(model) => Ok(Place::File(ModelSource::new(above, model))),
+            Ok(model) => Ok(Place::File(ModelSource::of_file(above, model))),
             Err(FormatError::NotAModel { .. }) => Err(Error::NotACheckpoint { path: path.into() }),
             Err(error) => Err(error.into()),
         };

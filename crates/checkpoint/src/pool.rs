@@ -22,7 +22,7 @@ const PREFAULT_THREADS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Pool {
     state: Mutex<State>,
-    returned: Condvar,
+    changed: Condvar,
     limit: usize,
     /// Whether it has a place for every chunk of one image.
     is_image: bool,
@@ -34,6 +34,8 @@ struct State {
     /// The chunks of an image that were not taken yet.
     places: Vec<Option<Buffer>>,
     made: usize,
+    /// Counts what those who wait for a buffer should look at: one that came back or was made, or one on its way that they can pass on.
+    changes: u64,
     /// Why there will be no more than were made, short of the limit.
     exhausted: bool,
     pin: Option<Arc<dyn Device>>,
@@ -48,7 +50,7 @@ impl Pool {
         });
         Self {
             state: Mutex::default(),
-            returned: Condvar::new(),
+            changed: Condvar::new(),
             limit: limit.max(1),
             is_image: false,
         }
@@ -79,15 +81,36 @@ impl Pool {
     /// A buffer of [`CHUNK_BYTES`] with any contents. Waits for one to come back if all that are allowed are in use.
     pub(crate) fn take(&self) -> Result<Buffer, Error> {
         loop {
+            let seen = self.changes();
             if let Some(buffer) = self.take_now()? {
                 return Ok(buffer);
             }
-            let mut state = self.lock();
-            while state.free.is_empty() && (state.made >= self.limit || state.exhausted) {
-                let waited = self.returned.wait(state);
-                state = waited.unwrap_or_else(PoisonError::into_inner);
-            }
+            self.wait_past(seen);
         }
+    }
+
+    /// How often something changed. Who looks for a buffer counts first, and then waits for [more](Self::wait_past).
+    pub(crate) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// Waits until something has changed since that was counted.
+    pub(crate) fn wait_past(&self, seen: u64) {
+        let mut state = self.lock();
+        while state.changes == seen {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Tells those who wait for a buffer that there is one on its way, which they can pass on.
+    pub(crate) fn stir(&self) {
+        self.change(&mut self.lock());
+    }
+
+    fn change(&self, state: &mut State) {
+        state.changes += 1;
+        self.changed.notify_all();
     }
 
     /// A buffer for chunk `index` of an image, unless all that are allowed are in use.
@@ -110,8 +133,7 @@ impl Pool {
         }
         self.grow(state).map(|mut buffers| {
             let one = buffers.pop();
-            self.lock().free.extend(buffers);
-            self.returned.notify_all();
+            self.add(buffers);
             one
         })
     }
@@ -125,9 +147,14 @@ impl Pool {
                 return Ok(());
             }
             let buffers = self.grow(state)?;
-            self.lock().free.extend(buffers);
-            self.returned.notify_all();
+            self.add(buffers);
         }
+    }
+
+    fn add(&self, buffers: Vec<Buffer>) {
+        let mut state = self.lock();
+        state.free.extend(buffers);
+        self.change(&mut state);
     }
 
     /// Frees what is not in use.
@@ -141,8 +168,7 @@ impl Pool {
             // The place of a chunk, whose bytes are still wanted.
             return;
         }
-        self.lock().free.push(buffer);
-        self.returned.notify_one();
+        self.add(vec![buffer]);
     }
 
     /// Counts a buffer that will not come back.
@@ -150,8 +176,9 @@ impl Pool {
         let mut state = self.lock();
         // Places of an image were not made here.
         state.made = state.made.saturating_sub(1);
-        drop(state);
-        self.returned.notify_one();
+        // Who waits would wait for ever if the last one was lost: memory is asked for again.
+        state.exhausted &= state.made > 0;
+        self.change(&mut state);
     }
 
     /// The bytes of all buffers, used and free.
@@ -203,6 +230,7 @@ impl Pool {
             Err(_) if state.made > count => {
                 state.made -= count;
                 state.exhausted = true;
+                self.change(&mut state);
                 let made = state.made as u64 * CHUNK_BYTES as u64;
                 state.note(format!(
                     "memory ran out after {made} bytes of staging, which are now used as a ring"
@@ -211,6 +239,7 @@ impl Pool {
             }
             Err(source) => {
                 state.made -= count;
+                self.change(&mut state);
                 Err(Error::Capture { source })
             }
         }
@@ -218,6 +247,27 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A buffer in somebody's hands: if they drop this, it counts as lost, also when they panic. Whoever waits for one hears of it.
+#[must_use]
+pub(crate) struct Lost<'a>(&'a Pool);
+
+impl<'a> Lost<'a> {
+    pub(crate) fn new(pool: &'a Pool) -> Self {
+        Self(pool)
+    }
+
+    /// It is in other hands now.
+    pub(crate) fn passed_on(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        self.0.lose();
     }
 }
 

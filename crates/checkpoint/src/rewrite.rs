@@ -11,6 +11,7 @@ mod dcp;
 pub mod edit;
 mod folder;
 mod framed;
+mod guard;
 mod hf;
 mod journal;
 mod output;
@@ -35,7 +36,7 @@ use std::thread;
 pub use checkpoint::{NewCheckpoint, RewriteReport, rewrite};
 pub use chosen::Chosen;
 pub use dcp::{DcpContents, export_dcp, plan_dcp};
-pub use folder::{ExportReport, PlannedFile, model_files};
+pub use folder::{ExportReport, NewFolder, PlannedFile, model_files};
 pub use framed::{FileContents, FileFormat, export_file, plan_file};
 pub use hf::{export_hf, plan_hf};
 pub use journal::UNFINISHED_FOLDER;
@@ -57,6 +58,8 @@ pub struct RewriteOptions {
     pub unfinished: OnUnfinished,
     /// Whether a model that lies in the place of an export goes, once the new one is whole.
     pub replace: bool,
+    /// Whether everything is checked and nothing is written.
+    pub dry_run: bool,
 }
 
 /// What becomes of an earlier rewrite to the same place that was cut short.
@@ -80,6 +83,7 @@ impl Default for RewriteOptions {
             identity: String::new(),
             unfinished: OnUnfinished::default(),
             replace: false,
+            dry_run: false,
         }
     }
 }

@@ -19,15 +19,31 @@ const STEPS_AT_ONCE: usize = 8;
 
 /// The steps that have a folder, committed or not, ascending.
 pub fn all_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
-    let folders = store
-        .list_folders("")
-        .doing(|| format!("list `{}`", store.url()))?;
-    let mut steps: Vec<u64> = folders
-        .iter()
+    Ok(steps_of(&folders(store)?))
+}
+
+/// All step numbers that have a folder, ascending, and the newest line: one listing, and another if the run ever went back.
+fn steps_and_line(store: &dyn Store) -> Result<(Vec<u64>, u64), Error> {
+    let folders = folders(store)?;
+    let line = match folders.iter().any(|folder| folder == lines::FOLDER) {
+        true => lines::newest(store)?,
+        false => 0,
+    };
+    Ok((steps_of(&folders), line))
+}
+
+fn folders(store: &dyn Store) -> Result<Vec<String>, Error> {
+    let listing = store.list_folders("");
+    listing.doing(|| format!("list `{}`", store.url()))
+}
+
+fn steps_of(folders: &[String]) -> Vec<u64> {
+    let steps = folders.iter();
+    let mut steps: Vec<u64> = steps
         .filter_map(|folder| parse_step_folder(folder))
         .collect();
     steps.sort_unstable();
-    Ok(steps)
+    steps
 }
 
 /// Looks at each of `steps` and returns what was found, in order; at several of them at the same time where every answer takes a while.
@@ -55,18 +71,18 @@ pub(crate) fn committed_steps(store: &dyn Store) -> Result<Vec<u64>, Error> {
         .collect())
 }
 
-/// The step that was committed last of those that are not in `except`: two listings, and one question if the run never went back and no
+/// The step that was committed last of those that are not in `except`: one listing, and one question if the run never went back and no
 /// newer step is half written.
 pub(crate) fn newest(store: &dyn Store, except: &BTreeSet<u64>) -> Result<Option<u64>, Error> {
     let wanted = |step: &u64| !except.contains(step);
-    let line = lines::newest(store)?;
+    let (steps, line) = steps_and_line(store)?;
     if line > 0 {
-        return match lines::last_committed(store, line, wanted)? {
-            None => lines::last_committed(store, line, wanted),
+        return match lines::last_committed(store, &steps, line, wanted)? {
+            None => lines::last_committed(store, &all_steps(store)?, line, wanted),
             found => Ok(found),
         };
     }
-    for step in all_steps(store)?.into_iter().rev().filter(wanted) {
+    for step in steps.into_iter().rev().filter(wanted) {
         if stands(store, step)? {
             return Ok(Some(step));
         }
@@ -195,15 +211,15 @@ fn next_step(
     absent: &BTreeSet<u64>,
 ) -> Result<Option<u64>, Error> {
     let usable = |step: &u64| !skipped.contains_key(step);
-    let line = lines::newest(store)?;
+    let (steps, line) = steps_and_line(store)?;
     if line > 0 {
         let wanted = |step: &u64| usable(step) && !absent.contains(step);
-        return match lines::last_committed(store, line, wanted)? {
-            None => lines::last_committed(store, line, usable),
+        return match lines::last_committed(store, &steps, line, wanted)? {
+            None => lines::last_committed(store, &all_steps(store)?, line, usable),
             found => Ok(found),
         };
     }
-    let mut steps = all_steps(store)?.into_iter().rev();
+    let mut steps = steps.into_iter().rev();
     if let Some(step) = steps.find(|step| usable(step) && !absent.contains(step)) {
         return Ok(Some(step));
     }

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_sharding::Region;
+use cairn_store::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -59,6 +60,10 @@ impl Source for Scope<'_> {
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
+    }
+
+    fn places(&self) -> Vec<Location> {
+        self.source.places()
     }
 
     fn mend(&self) -> Vec<String> {

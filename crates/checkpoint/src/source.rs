@@ -6,7 +6,7 @@ mod model;
 use crate::Error;
 use crate::delta::Origins;
 use cairn_sharding::{LocalBox, Piece, Region};
-use cairn_store::ObjectReader;
+use cairn_store::{Location, ObjectReader};
 use cairn_tensor::DType;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,6 +98,9 @@ pub trait Source: Sync {
     /// # Errors
     /// If one cannot be read or is damaged.
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error>;
+
+    /// The folders and files that it is read from: nothing is written there as long as it is read.
+    fn places(&self) -> Vec<Location>;
 
     /// Replaces files that were found damaged while good copies of them lay further away, and returns their keys.
     ///

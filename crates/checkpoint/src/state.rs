@@ -3,7 +3,7 @@
 mod outline;
 
 use crate::Error;
-use crate::bytes::{Bytes, Watch};
+use crate::bytes::{Bytes, Condition, Watch};
 use cairn_sharding::TensorSpec;
 use cairn_tensor::{DType, Strided};
 use serde_json::{Map, Value, json};
@@ -35,6 +35,7 @@ pub struct State<'a> {
     pub(crate) values: BTreeMap<String, Value>,
     pub(crate) rank_values: BTreeMap<String, Value>,
     pub(crate) watch: Option<Watch>,
+    pub(crate) condition: Option<Condition>,
 }
 
 impl<'a> State<'a> {
@@ -46,6 +47,7 @@ impl<'a> State<'a> {
             values: BTreeMap::new(),
             rank_values: BTreeMap::new(),
             watch: None,
+            condition: None,
         }
     }
 
@@ -102,6 +104,11 @@ impl<'a> State<'a> {
     /// Has `watch` asked, before the step is committed, whether memory that is fenced was changed too early.
     pub fn watch(&mut self, watch: Watch) {
         self.watch = Some(watch);
+    }
+
+    /// Has `condition` asked before this writer says that its part is whole. A writer without bytes of its own does not ask.
+    pub fn condition(&mut self, condition: Condition) {
+        self.condition = Some(condition);
     }
 
     /// Adds a plain value that all ranks share; writer 0's is the one that is kept.

@@ -24,6 +24,7 @@ use crate::imagined::{FileNumber, imagined_file};
 use crate::source::{Kept, Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_recipe::{Compiled, Target};
 use cairn_sharding::{Piece, Region};
+use cairn_store::Location;
 use evaluate::Evaluation;
 use flow::Flow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -180,6 +181,10 @@ impl Source for Transformed {
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.base.assets()
+    }
+
+    fn places(&self) -> Vec<Location> {
+        self.base.places()
     }
 
     fn mend(&self) -> Vec<String> {

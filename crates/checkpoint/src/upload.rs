@@ -23,8 +23,8 @@ use crate::error::chain;
 use crate::outcome::Outcome;
 use crate::pace::Pace;
 use cairn_store::Tiered;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// An attempt on its way to the durable tier, as far as one rank carries it.
@@ -39,6 +39,8 @@ pub(crate) struct Upload {
     outcome: Outcome<Duration>,
     /// Whether somebody looked at a failure.
     seen: AtomicBool,
+    /// When other ranks' files were first found missing, by the clock of the run.
+    missing_since: OnceLock<Duration>,
 }
 
 /// Where an upload comes from.
@@ -56,7 +58,10 @@ pub(crate) struct Route {
     pub(crate) tiers: Tiered,
     pub(crate) rank: usize,
     pub(crate) size: usize,
+    /// How long the other ranks' files are waited for.
     pub(crate) patience: Patience,
+    /// How long they may be missing before training is told.
+    pub(crate) upload_timeout: Duration,
     pub(crate) pace: Option<Arc<Pace>>,
     /// What the next saves refer to.
     pub(crate) bases: Arc<Bases>,
@@ -78,6 +83,7 @@ impl Upload {
             started,
             outcome: Outcome::default(),
             seen: AtomicBool::new(false),
+            missing_since: OnceLock::new(),
         }
     }
 
@@ -101,9 +107,15 @@ impl Upload {
         self.outcome.get()
     }
 
-    /// The failure nobody has looked at yet, if there is one.
-    fn unseen_failure(&self) -> Option<Arc<Error>> {
+    /// The failure nobody has looked at yet, if there is one. Files that are missing may still come: a rank may be slower than this one.
+    fn unseen_failure(&self, route: &Route) -> Option<Arc<Error>> {
         let failure = self.outcome.get()?.err()?;
+        if matches!(*failure, Error::WritersMissing { .. }) {
+            let missing = route.patience.clock.elapsed() - *self.missing_since.get()?;
+            if missing.saturating_add(route.patience.timeout) < route.upload_timeout {
+                return None;
+            }
+        }
         let seen = self.seen.swap(true, Ordering::Relaxed);
         (!seen).then_some(failure)
     }
@@ -114,8 +126,17 @@ impl Upload {
         self.outcome.set(Err(Error::NotUploaded { step, source }));
     }
 
-    /// Says how a try went.
-    fn tell(&self, tried: Result<bool, Error>) {
+    /// Whether the last try found other ranks' files missing.
+    fn is_missing_others(&self) -> bool {
+        let failure = self.outcome.get().and_then(Result::err);
+        failure.is_some_and(|failure| matches!(*failure, Error::WritersMissing { .. }))
+    }
+
+    /// Says how a try went, at this time by the clock of the run.
+    fn tell(&self, tried: Result<bool, Error>, now: Duration) {
+        if let Err(Error::WritersMissing { .. }) = tried {
+            let _ = self.missing_since.set(now);
+        }
         let (step, elapsed) = (self.step(), self.started.elapsed());
         let failed_before = matches!(self.outcome.get(), Some(Err(_)));
         match &tried {

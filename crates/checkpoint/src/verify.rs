@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::checkpoint::{Checkpoint, StoredFile};
 use crate::checksum::{BLOCK_BYTES, crc32c};
-use crate::commit::{Attempt, IfCommitted, Supersedes};
+use crate::commit::{self, Attempt, IfCommitted, Supersedes};
 use crate::error::chain;
 use crate::error::{StoreContext, list};
 use crate::image::{Image, entries};
@@ -267,18 +267,24 @@ pub struct Unfinished {
     pub world: usize,
     /// The writers whose parts are not there.
     pub missing: Vec<usize>,
+    /// Whether its writers gave it up before all parts were there: one that came later may be of another moment.
+    pub is_given_up: bool,
 }
 
 impl Unfinished {
     /// Whether every part is there, so that it can be committed.
     pub fn is_complete(&self) -> bool {
-        self.world > 0 && self.missing.is_empty()
+        self.world > 0 && self.missing.is_empty() && !self.is_given_up
     }
 
     /// What is missing, in words.
     pub fn reason(&self) -> String {
         match (self.world, self.missing.is_empty()) {
             (0, _) => format!("attempt `{}` has no parts", self.attempt),
+            (_, true) if self.is_given_up => format!(
+                "attempt `{}` has all parts, but some came after the other writers gave it up",
+                self.attempt
+            ),
             (_, true) => format!("attempt `{}` has all parts but no COMMIT", self.attempt),
             (world, false) => format!(
                 "attempt `{}` has {} of {world} parts, not those of writers {}",
@@ -330,13 +336,14 @@ fn look_at(store: &dyn Store, step: u64, attempt: &str) -> Result<Unfinished, Er
         attempt: attempt.to_string(),
         world,
         missing: (0..world).filter(|writer| !here.contains(writer)).collect(),
+        is_given_up: commit::missed_writers(store, &keys)?,
     })
 }
 
 /// Commits a step whose parts are all there; on tiers, on the one where its writers look for parts. Does nothing if it is committed.
 ///
 /// # Errors
-/// [`Error::Incomplete`] if no attempt has all its parts, or two have; damage in the parts.
+/// [`Error::Incomplete`] if no attempt has all its parts, or two have, or its writers gave it up before all were there; damage in the parts.
 pub fn finish(store: &dyn Store, step: u64) -> Result<(), Error> {
     let store = match store.tiers() {
         Some(tiers) if tiers.is_per_node() => tiers.durable().as_ref(),

@@ -9,7 +9,7 @@ use crate::delta::{BlockHash, BlockPlace, Deltas, SavedBlocks, hash_block};
 use crate::error::StoreContext;
 use crate::pace::Pace;
 use crate::packed::{PackedEntry, Packer};
-use crate::pool::{CHUNK_BYTES, Pool};
+use crate::pool::{CHUNK_BYTES, Lost, Pool};
 use crate::sync::{Mutex, MutexGuard, PoisonError, Receiver, Sender, channel, thread};
 use crate::timeline::{Lane, Recorder, SpanGuard};
 use cairn_device::Buffer;
@@ -97,6 +97,7 @@ impl Output {
 /// Where the chunks of a capture go: a file being written, or averages being brought up to date. Send it chunk by chunk and close it.
 pub(crate) struct Sink {
     sender: Sender<Chunk>,
+    pool: Arc<Pool>,
     background: thread::JoinHandle<Result<Written, Error>>,
 }
 
@@ -138,22 +139,29 @@ impl Chunk {
 impl Sink {
     /// Starts writing an object.
     pub(crate) fn file(output: Output) -> Self {
-        Self::start(move |receiver| output.write(receiver))
+        Self::start(output.pool.clone(), move |receiver| output.write(receiver))
     }
 
-    /// Starts a thread that takes chunks until the last sender is gone, and returns what is known of what it wrote.
+    /// Starts a thread that takes chunks until the last sender is gone, gives their buffers to `pool`, and returns what is known of what it wrote.
     pub(crate) fn start(
+        pool: Arc<Pool>,
         work: impl FnOnce(Receiver<Chunk>) -> Result<Written, Error> + Send + 'static,
     ) -> Self {
         let (sender, receiver) = channel();
         let background = thread::spawn(move || work(receiver));
-        Self { sender, background }
+        Self {
+            sender,
+            pool,
+            background,
+        }
     }
 
     /// Hands a chunk to the background.
     pub(crate) fn send(&self, chunk: Chunk) {
-        // The receiver lives until every sender is gone.
-        let _ = self.sender.send(chunk);
+        // The receiver lives until every sender is gone, unless the background panicked: then nobody else gives the buffer back.
+        if let Err(refused) = self.sender.send(chunk) {
+            self.pool.give(refused.0.buffer);
+        }
     }
 
     /// Says that every chunk was sent.
@@ -215,6 +223,8 @@ impl Output {
             all.hashes.extend(chunk.hashes);
             all.places.extend(chunk.places);
         }
+        // Nothing waits for what is written any more, so there is time.
+        self.gate.as_ref().map_or(Ok(()), |gate| gate.meet())?;
         let blocks = self.deltas.map(|_| SavedBlocks {
             hashes: all.hashes,
             delta: changes.map(|changes| changes.finish(all.places)),
@@ -243,6 +253,7 @@ impl Output {
                     cairn_device::yield_to_others();
                     let mut packer = self.compress.then(Packer::new);
                     while let Some(mut chunk) = next() {
+                        let lost = Lost::new(&self.pool);
                         let failed = lock(&failure).is_some();
                         if !failed {
                             match self.write_chunk(object, &mut chunk, &mut packer) {
@@ -250,6 +261,7 @@ impl Output {
                                 Err(error) => drop(lock(&failure).get_or_insert(error)),
                             }
                         }
+                        lost.passed_on();
                         self.pool.give(chunk.buffer);
                     }
                 });

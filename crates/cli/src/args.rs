@@ -8,6 +8,7 @@ mod edit;
 mod ema;
 mod generate;
 mod keeper;
+mod log;
 mod mend;
 mod merge;
 mod plan;
@@ -31,6 +32,7 @@ pub(crate) use edit::Edit;
 pub(crate) use ema::{Ema, EmaStart};
 pub(crate) use generate::Generate;
 pub(crate) use keeper::{Keeper, KeeperCommand, KeeperServe};
+pub(crate) use log::Log;
 pub(crate) use mend::{Repair, Scrub};
 pub(crate) use merge::Merge;
 pub(crate) use plan::{Plan, PlanLoad, PlanReshard, PlanSave};
@@ -117,6 +119,8 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// List the steps of a run and the state of each
     Ls(Ls),
+    /// Draw what was saved after what, and where the run went back
+    Log(Log),
     /// Print values of a tensor, reading only their bytes
     Cat(Cat),
     /// Show what the values of tensors are like

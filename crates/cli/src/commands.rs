@@ -15,6 +15,7 @@ mod inspect;
 mod keeper;
 mod keygen;
 mod layout;
+mod log;
 mod ls;
 mod merge;
 mod output;
@@ -50,6 +51,7 @@ pub(crate) fn run(command: &Command, printer: &Printer) -> Result<Exit, Error> {
     match command {
         Command::Inspect(args) => inspect::run(args, printer),
         Command::Ls(args) => ls::run(args, printer),
+        Command::Log(args) => log::run(args, printer),
         Command::Verify(args) => verify::run(args, printer),
         Command::Diff(args) => diff::run(args, printer),
         Command::Doctor(args) => doctor::run(args, printer),

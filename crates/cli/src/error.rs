@@ -135,10 +135,8 @@ pub(crate) enum Error {
     Npy { path: String, reason: String },
     #[error("an edit of `{path}` needs another place for its result")]
     NoOut { path: String },
-    #[error("`{path}` already holds a model: {}", files.join(", "))]
-    TargetTaken { path: String, files: Vec<String> },
-    #[error("source and target are both `{path}`")]
-    SamePlace { path: String },
+    #[error("`{url}` already holds {}", files.join(", "))]
+    OutTaken { url: String, files: Vec<String> },
     #[error("nothing was deleted: {reason}")]
     NotConfirmed { reason: &'static str },
     #[error("cannot write the trace `{path}`")]
@@ -238,8 +236,11 @@ impl Error {
             Error::NoOut { .. } => {
                 "name it with `--out`; only a run keeps the old version beside the new one".into()
             }
-            Error::TargetTaken { .. } => "choose another folder, or pass `--replace`".into(),
-            Error::SamePlace { .. } => "choose another folder for the result".into(),
+            Error::Checkpoint(CheckpointError::TargetTaken { .. })
+            | Error::Merge(merge::Error::Checkpoint(CheckpointError::TargetTaken { .. })) => {
+                "choose another place, or pass `--replace`".into()
+            }
+            Error::OutTaken { .. } => "choose another place with `--out`".into(),
             Error::NotConfirmed { .. } => {
                 "`--dry-run` shows what would go, `--yes` deletes it".into()
             }
@@ -294,9 +295,7 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Error::ClosedPipe => Exit::Done,
-            Error::TargetTaken { .. } | Error::SamePlace { .. } | Error::NotConfirmed { .. } => {
-                Exit::Differs
-            }
+            Error::OutTaken { .. } | Error::NotConfirmed { .. } => Exit::Differs,
             Error::Unsigned { .. } | Error::KeyNotUsed => Exit::Differs,
             Error::Recipe(_) => Exit::Differs,
             Error::Data(error) => exit_of_data(error),
@@ -317,6 +316,8 @@ fn exit_of(error: &CheckpointError) -> Exit {
         | CheckpointError::NotACopy { .. }
         | CheckpointError::Untrusted { .. }
         | CheckpointError::TargetTaken { .. }
+        | CheckpointError::TargetIsSource { .. }
+        | CheckpointError::TargetIsRun { .. }
         | CheckpointError::Unfinished { .. }
         | CheckpointError::CannotResume { .. } => Exit::Differs,
         CheckpointError::Incomplete { .. } => Exit::Incomplete,
@@ -331,7 +332,6 @@ fn exit_of(error: &CheckpointError) -> Exit {
 
 fn exit_of_merge(error: &merge::Error) -> Exit {
     match error {
-        merge::Error::TargetTaken { .. } | merge::Error::OtherMerge { .. } => Exit::Differs,
         merge::Error::Checkpoint(error) => exit_of(error),
         _ => Exit::Failed,
     }

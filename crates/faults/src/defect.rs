@@ -15,19 +15,22 @@ pub enum Defect {
     PruneByNumber,
     /// The parts of a step are deleted before its `COMMIT`.
     PrunePartsFirst,
+    /// The name of a launch is taken for one that no other launch has.
+    NamesTakenForUnique,
     /// A keeper forgets what a writer that died had captured.
     OrphansForgotten,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PublishBeforeSync,
         Self::FolderNotSynced,
         Self::CommitOverwrites,
         Self::FullDiskIgnored,
         Self::PruneByNumber,
         Self::PrunePartsFirst,
+        Self::NamesTakenForUnique,
         Self::OrphansForgotten,
     ];
 }

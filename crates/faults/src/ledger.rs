@@ -18,6 +18,8 @@ pub(crate) struct Ledger {
     pub(crate) not_uploaded: Vec<(u64, String)>,
     /// Attempts that somebody committed, by step, in the order in which they were.
     pub(crate) commits: Vec<(u64, String)>,
+    /// The lines of these attempts.
+    pub(crate) lines: BTreeMap<String, u64>,
     /// Attempts that a pruning was to remove, by step.
     pub(crate) removed: BTreeSet<(u64, String)>,
     /// Attempts that a pruning took for abandoned, by folder: nobody had completed them for as long as its rule says.
@@ -80,6 +82,9 @@ impl fmt::Display for Rule {
         })
     }
 }
+
+/// Where a step is in the history of a run: its line, and its number.
+pub(crate) type Place = (u64, u64);
 
 /// A rank was told that its step is safe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,15 +187,25 @@ impl Ledger {
     }
 
     /// The newest step that somebody was promised, and that has not rotted or been removed since.
-    pub(crate) fn newest_promise(&self) -> Option<u64> {
-        self.newest_promise_until(u64::MAX)
+    pub(crate) fn newest_promise(&self) -> Option<Place> {
+        self.newest_promise_until((u64::MAX, u64::MAX))
     }
 
     /// The newest step up to `most` that somebody was promised, and that has not rotted or been removed since.
-    pub(crate) fn newest_promise_until(&self, most: u64) -> Option<u64> {
-        let promises = self.promises.iter();
-        let standing = promises.filter(|promise| promise.step <= most && !self.is_void(promise));
-        standing.map(|promise| promise.step).max()
+    pub(crate) fn newest_promise_until(&self, most: Place) -> Option<Place> {
+        let standing = { self.promises.iter() }.filter(|promise| !self.is_void(promise));
+        let places = standing.map(|promise| self.place(promise.step, &promise.attempt));
+        places.filter(|place| *place <= most).max()
+    }
+
+    fn place(&self, step: u64, attempt: &str) -> Place {
+        (self.lines.get(attempt).copied().unwrap_or(0), step)
+    }
+
+    /// Writes down that an attempt is committed.
+    pub(crate) fn commit(&mut self, (line, step): Place, attempt: &str) {
+        self.lines.insert(attempt.to_string(), line);
+        self.commits.push((step, attempt.to_string()));
     }
 
     /// Writes down that steps are about to be removed, which must leave one that is as new as what was promised.
@@ -199,11 +214,15 @@ impl Ledger {
         steps: &BTreeMap<u64, String>,
         is_committed: impl Fn(u64) -> bool,
     ) {
-        let newer = |promised: u64| (promised + 1..promised + 100).any(&is_committed);
-        if let Some(promised) = self
+        let newer = |promised: Place| {
+            let mut commits = self.commits.iter();
+            commits
+                .any(|(step, attempt)| self.place(*step, attempt) > promised && is_committed(*step))
+        };
+        if let Some((line, promised)) = self
             .newest_promise()
-            .filter(|step| steps.contains_key(step))
-            && !newer(promised)
+            .filter(|(_, step)| steps.contains_key(step))
+            && !newer((line, promised))
         {
             self.violate(format!(
                 "step {promised} is pruned, and there is none after it"

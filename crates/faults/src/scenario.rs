@@ -50,6 +50,14 @@ pub struct Scenario {
     pub slow_percent: u64,
     /// Whether there is a fast tier before the store.
     pub tiers: Option<Tiers>,
+    /// Whether launches go back to a step that they choose, which may be an old one.
+    pub back: bool,
+    /// Whether all launches have the same name.
+    pub same_name: bool,
+    /// In how many of a hundred saves a rank meets an exception of its own before its state is taken.
+    pub throws: u64,
+    /// Whether ranks whose save failed try the step once more, with what their state is by then.
+    pub retries: bool,
     /// How many machines ranks run on, each with a keeper; 0, if there are no keepers.
     pub keepers: usize,
 }
@@ -84,6 +92,7 @@ impl Case {
         let mut more = Random::new(seed, "more");
         scenario.draw_more(&mut more);
         scenario.compress = Random::new(seed, "compression").chance(25);
+        scenario.draw_lives(&mut Random::new(seed, "lives"));
         let operations = scenario.operations();
         let mut faults = fault::draw(&mut random, scenario.keeping, operations);
         if scenario.tiers.is_some() && more.chance(30) {
@@ -132,8 +141,20 @@ impl Scenario {
             slow_percent: random.pick(&[0, 0, 5, 20]),
             taggings: 0,
             tiers: None,
+            back: false,
+            same_name: false,
+            throws: 0,
+            retries: false,
             keepers: 0,
         }
+    }
+
+    /// Draws what relaunches and programs do, from numbers of its own.
+    fn draw_lives(&mut self, random: &mut Random) {
+        self.back = random.chance(30);
+        self.same_name = random.chance(30);
+        self.throws = random.pick(&[0, 0, 0, 20]);
+        self.retries = random.chance(25);
     }
 
     /// Draws whether captures have keepers, from numbers of its own.
@@ -213,6 +234,10 @@ impl Scenario {
         add(&|less| less.tiers = None);
         add(&|less| less.keepers = 0);
         add(&|less| less.keepers = less.keepers.min(1));
+        add(&|less| less.back = false);
+        add(&|less| less.same_name = false);
+        add(&|less| less.throws = 0);
+        add(&|less| less.retries = false);
         add(&|less| less.delta = false);
         add(&|less| less.compress = false);
         add(&|less| less.queued = false);
@@ -246,6 +271,10 @@ impl fmt::Display for Case {
             (it.slow_percent > 0, "slowly"),
             (it.tiers.is_some() && !it.is_per_node(), "on tiers"),
             (it.is_per_node(), "on tiers with nodes of their own"),
+            (it.back, "going back"),
+            (it.same_name, "under one name"),
+            (it.throws > 0, "with exceptions"),
+            (it.retries, "trying again"),
             (it.keepers == 1, "with a keeper"),
             (it.keepers > 1, "with a keeper for each machine"),
         ];

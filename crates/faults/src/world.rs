@@ -182,7 +182,8 @@ impl State {
         if let (Some(step), Some(Ok(manifest))) = (step, manifest)
             && let Some(attempt) = manifest["attempt"].as_str()
         {
-            self.ledger.commits.push((step, attempt.to_string()));
+            let line = manifest["line"].as_u64().unwrap_or(0);
+            self.ledger.commit((line, step), attempt);
         }
     }
 

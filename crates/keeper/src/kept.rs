@@ -7,7 +7,9 @@
 use crate::lease::{Lease, Leased};
 use crate::persist::ImageReader;
 use cairn_checkpoint::keeper::manifest_of;
-use cairn_store::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
+use cairn_store::{
+    Error, Location, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -130,6 +132,10 @@ impl KeptStore {
 impl Store for KeptStore {
     fn url(&self) -> String {
         self.store.url()
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        self.store.locations(key)
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! Ends the save of a writer that died: checksums, data, part, commit, as the writer would have.
 
-use crate::table::Orphaned;
+use crate::table::{Failure, Orphaned, Prospect};
 use cairn_checkpoint::keeper::Orphan;
 use cairn_checkpoint::{Clock, Error, chain};
 use cairn_device::SharedMemory;
@@ -42,8 +42,8 @@ impl ObjectReader for ImageReader {
 
 /// What it takes to end a save.
 pub(crate) struct Ending<'a> {
-    /// The run's store.
-    pub(crate) store: Arc<dyn Store>,
+    /// Opens the run's store.
+    pub(crate) store: &'a dyn Fn() -> Result<Arc<dyn Store>, cairn_store::Error>,
     pub(crate) clock: &'a Arc<dyn Clock>,
     /// How long the other writers are waited for.
     pub(crate) commit_timeout: Duration,
@@ -56,10 +56,10 @@ impl Ending<'_> {
     /// Writes and commits an orphan.
     ///
     /// # Errors
-    /// In words: what stopped it.
-    pub(crate) fn persist(&self, orphaned: &Orphaned) -> Result<(), String> {
+    /// In words: what stopped it, and whether it may be otherwise another time.
+    pub(crate) fn persist(&self, orphaned: &Orphaned) -> Result<(), Failure> {
         let about = &orphaned.about;
-        let orphan = Orphan::new(about, &orphaned.draft).map_err(|error| chain(&error))?;
+        let orphan = Orphan::new(about, &orphaned.draft).map_err(|error| failure(&error))?;
         let image = ImageReader {
             memory: orphaned.memory.clone(),
             len: about.len_bytes,
@@ -67,21 +67,36 @@ impl Ending<'_> {
         };
         let part = match &orphaned.part {
             Some(part) => part.to_vec(),
-            None => orphan.checksum(&image).map_err(|error| chain(&error))?,
+            None => orphan.checksum(&image).map_err(|error| failure(&error))?,
         };
+        // From here on it can be read, whether the store is there or not.
         (self.sealed)(part.clone());
-        let stored = orphan
-            .write(&self.store, &image, &part)
-            .map_err(|error| chain(&error))?;
-        (self.sealed)(stored);
+        let store = (self.store)().map_err(|error| Failure {
+            reason: chain(&error),
+            prospect: Prospect::Open,
+        })?;
+        let written = orphan.write(&store, &image, &part);
+        (self.sealed)(written.map_err(|error| failure(&error))?);
         let begun = self.clock.elapsed();
         loop {
-            match orphan.commit(&self.store, self.clock, PATIENCE) {
+            match orphan.commit(&store, self.clock, PATIENCE) {
                 Err(Error::WritersMissing { .. })
                     if !(self.is_stopping)()
                         && self.clock.elapsed().saturating_sub(begun) < self.commit_timeout => {}
-                result => return result.map_err(|error| chain(&error)),
+                result => return result.map_err(|error| failure(&error)),
             }
         }
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    let prospect = match error {
+        Error::StepTaken { .. } => Prospect::Taken,
+        Error::WriterFailed { .. } | Error::Skipped { .. } => Prospect::GivenUp,
+        _ => Prospect::Open,
+    };
+    Failure {
+        reason: chain(error),
+        prospect,
     }
 }

@@ -4,8 +4,9 @@ use crate::Error;
 use crate::connection::Connection;
 use crate::persist::Ending;
 use crate::socket;
-use crate::table::{ClientId, Limits, Orphaned, Table};
-use cairn_checkpoint::{Clock, chain, machine_clock};
+use crate::status::HeldStatus;
+use crate::table::{ClientId, Failure, Limits, Orphaned, Prospect, Table};
+use cairn_checkpoint::{Clock, machine_clock};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,7 +21,7 @@ use std::time::Duration;
 const MAX_CLIENTS: usize = 1024;
 /// A client that stops in the middle of a message, or does not take its answer, is dropped after this.
 const STALLED: Duration = Duration::from_secs(60);
-/// How often the keeper looks whether it should stop, or forget something.
+/// How often the keeper looks whether it should stop, forget something, or try something again.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
@@ -33,7 +34,7 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// How long a snapshot stays that is safe and belongs to nobody.
     pub forget_after: Duration,
-    /// How long it waits for the other writers of a step that it ends, before it leaves the step uncommitted.
+    /// How long it waits for the other writers of a step that it ends, before it lets it rest and looks now and then.
     pub commit_timeout: Duration,
 }
 
@@ -72,8 +73,10 @@ pub(crate) struct State {
     /// Clients that wait for what others left.
     asking: BTreeSet<ClientId>,
     next: ClientId,
-    /// Orphans that are not settled.
+    /// Orphans that somebody is writing.
     persisting: usize,
+    /// What the keeper's user should know and has not been told.
+    warnings: Vec<String>,
 }
 
 impl Server {
@@ -97,6 +100,7 @@ impl Server {
             asking: BTreeSet::new(),
             next: 0,
             persisting: 0,
+            warnings: Vec::new(),
         };
         let shared = Arc::new(Shared {
             options,
@@ -112,11 +116,16 @@ impl Server {
         })
     }
 
-    /// Serves until it is told to stop; what writers that died had captured is written by then.
+    /// Serves until it is told to stop; what writers that died had captured is written by then, or was tried once more. Returns what
+    /// could not be committed and goes with the keeper. `warn` hears of what fails on the way.
     ///
     /// # Errors
     /// If nobody can be heard any more.
-    pub fn run(self) -> Result<(), Error> {
+    pub fn run(self, warn: impl Fn(&str)) -> Result<Vec<HeldStatus>, Error> {
+        let tell = |shared: &Shared| {
+            let warnings = std::mem::take(&mut shared.lock().warnings);
+            warnings.iter().for_each(|warning| warn(warning));
+        };
         while !self.shared.is_stopping() {
             let mut listening = [PollFd::new(&self.listener, PollFlags::IN)];
             match rustix::event::poll(&mut listening, Some(&TICK)) {
@@ -126,12 +135,22 @@ impl Server {
             }
             let age = self.shared.options.forget_after;
             self.shared.lock().table.forget(age);
+            self.shared.retry();
+            tell(&self.shared);
         }
         // Nobody comes in any more; who is connected notices when this process ends.
         let removed = socket::remove(&self.path);
-        let waiting = self.shared.lock();
-        drop(self.shared.wait(waiting, |state| state.persisting == 0));
-        removed.map_err(Error::from)
+        let is_idle = |state: &State| state.persisting == 0;
+        drop(self.shared.wait(self.shared.lock(), is_idle));
+        self.shared.lock().table.hurry(None);
+        self.shared.retry();
+        let lost = self
+            .shared
+            .wait(self.shared.lock(), is_idle)
+            .table
+            .last_copies();
+        tell(&self.shared);
+        removed.map(|()| lost).map_err(Error::from)
     }
 
     /// Lets one client in, if it is the keeper's own user.
@@ -198,6 +217,8 @@ impl Shared {
             !others.any(|(_, other)| other.is_over()) && !state.table.is_sealing(run)
         });
         state.asking.remove(&client);
+        // A launch that begins is a sign that whatever was away is back.
+        state.table.hurry(Some(run));
     }
 
     /// How many are connected.
@@ -210,6 +231,17 @@ impl Shared {
         let mut state = self.lock();
         state.connections.remove(&client);
         let orphans = state.table.gone(client);
+        self.adopt_all(state, orphans);
+    }
+
+    /// Tries what is stuck again, where it is time.
+    fn retry(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let due = state.table.due();
+        self.adopt_all(state, due);
+    }
+
+    fn adopt_all(self: &Arc<Self>, mut state: MutexGuard<'_, State>, orphans: Vec<Orphaned>) {
         state.persisting += orphans.len();
         drop(state);
         self.changed.notify_all();
@@ -228,27 +260,31 @@ impl Shared {
             "a writer died: its capture is being written"
         );
         let result = catch_unwind(AssertUnwindSafe(|| self.persist(orphan)));
-        let result = result.unwrap_or_else(|_| Err("its thread panicked".into()));
-        if let Err(reason) = &result {
-            tracing::warn!(
-                run = about.run,
-                step = about.step,
-                writer = about.writer,
-                reason,
-                "a capture could not be committed"
-            );
-        }
+        let result = result.unwrap_or_else(|_| {
+            Err(Failure {
+                reason: "its thread panicked".into(),
+                prospect: Prospect::Open,
+            })
+        });
         let mut state = self.lock();
+        match (&result, state.table.is_stuck(orphan.snapshot)) {
+            (Err(failure), false) => state.warnings.push(warning(orphan, failure)),
+            (Ok(()), true) => {
+                let (step, run) = (about.step, &about.run);
+                let text = format!("step {step} of `{run}`, which could not be committed, is now");
+                state.warnings.push(text);
+            }
+            _ => {}
+        }
         state.table.settled(orphan.snapshot, result);
         state.persisting -= 1;
         drop(state);
         self.changed.notify_all();
     }
 
-    fn persist(&self, orphan: &Orphaned) -> Result<(), String> {
-        let store = cairn_store::open(&orphan.about.run).map_err(|error| chain(&error))?;
+    fn persist(&self, orphan: &Orphaned) -> Result<(), Failure> {
         let ending = Ending {
-            store,
+            store: &|| cairn_store::open(&orphan.about.run),
             clock: &self.clock,
             commit_timeout: self.options.commit_timeout,
             is_stopping: &|| self.is_stopping(),
@@ -269,4 +305,25 @@ impl Shared {
         }
         state
     }
+}
+
+/// What the keeper's user should know of a capture that could not be committed.
+fn warning(orphan: &Orphaned, failure: &Failure) -> String {
+    let about = &orphan.about;
+    let (step, writer, run, reason) = (about.step, about.writer, &about.run, &failure.reason);
+    tracing::warn!(
+        run,
+        step,
+        writer,
+        reason,
+        "a capture could not be committed"
+    );
+    let next = match failure.prospect {
+        Prospect::Open => "it stays in memory and is tried again",
+        Prospect::GivenUp => "a writer of the step gave it up",
+        Prospect::Taken => "the step is committed otherwise, and this is not needed",
+    };
+    format!(
+        "step {step} of `{run}`, captured by writer {writer} before its trainer died, could not be committed: {reason}; {next}"
+    )
 }

@@ -47,6 +47,9 @@ pub struct HeldStatus {
     pub orphan: bool,
     /// How many read it.
     pub readers: usize,
+    /// How often the keeper tried to commit it and could not. It tries again.
+    #[serde(default)]
+    pub tries: u32,
     /// Seconds since it came to this stage.
     pub seconds: f64,
 }

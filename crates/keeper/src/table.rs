@@ -3,11 +3,14 @@
 //! ```text
 //!              writer lives                                     writer is gone
 //!  filling ─▶ captured ─▶ written ─▶ committed        filling ─▶ (forgotten)
-//!                 └─────────┴──── dies ──────────────▶ sealing ─▶ persisting ─▶ committed │ stuck
+//!                 └─────────┴──── dies ──────────────▶ sealing ─▶ persisting ─▶ committed
+//!                                                                               stuck ◀──┘  ▲
+//!                                                                                 └─ again ─┘
 //! ```
 //!
 //! A snapshot that is settled (committed or stuck) stays until a newer attempt at its run is complete: every writer of it captured
 //! here, or its step committed. So the last complete capture is there at every moment, and a run takes two images for each writer.
+//! One that is stuck is tried again, and is the last copy of its state: neither time nor another run takes its memory.
 
 mod entry;
 mod images;
@@ -16,7 +19,7 @@ mod limits;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{Entry, Stage};
+pub(crate) use entry::{Entry, Failure, Prospect, Stage};
 pub use limits::Limits;
 
 use crate::Error;
@@ -153,21 +156,52 @@ impl Table {
         let now = self.clock.elapsed();
         if let Some(entry) = self.entries.get_mut(&snapshot) {
             entry.part = Some(part.into());
-            entry.enter(Stage::Persisting, now);
+            if !matches!(entry.stage, Stage::Stuck(_)) {
+                entry.enter(Stage::Persisting, now);
+            }
         }
     }
 
     /// What became of an orphan.
-    pub(crate) fn settled(&mut self, snapshot: u64, result: Result<(), String>) {
+    pub(crate) fn settled(&mut self, snapshot: u64, result: Result<(), Failure>) {
         let now = self.clock.elapsed();
         if let Some(entry) = self.entries.get_mut(&snapshot) {
-            let stage = match result {
-                Ok(()) => Stage::Committed,
-                Err(reason) => Stage::Stuck(reason),
-            };
-            entry.enter(stage, now);
+            entry.retry.is_running = false;
+            match result {
+                Ok(()) => entry.enter(Stage::Committed, now),
+                Err(failure) => entry.fail(failure, now),
+            }
         }
         self.retire();
+    }
+
+    /// Whether an orphan could not be committed before.
+    pub(crate) fn is_stuck(&self, snapshot: u64) -> bool {
+        let entry = self.entries.get(&snapshot);
+        entry.is_some_and(|entry| matches!(entry.stage, Stage::Stuck(_)))
+    }
+
+    /// The stuck orphans whose time has come: whoever asks tries to commit them, and says what became of it.
+    pub(crate) fn due(&mut self) -> Vec<Orphaned> {
+        let now = self.clock.elapsed();
+        let entries = self.entries.iter_mut();
+        let due: Vec<u64> = entries
+            .filter(|(_, entry)| entry.is_due(now))
+            .map(|(snapshot, entry)| {
+                entry.retry.is_running = true;
+                *snapshot
+            })
+            .collect();
+        due.into_iter()
+            .filter_map(|snapshot| self.orphaned(snapshot))
+            .collect()
+    }
+
+    /// Has the stuck orphans of `run`, or of all runs, tried again at once.
+    pub(crate) fn hurry(&mut self, run: Option<&str>) {
+        let of_run = |entry: &&mut Entry| run.is_none_or(|run| entry.about.run == run);
+        let entries = self.entries.values_mut().filter(of_run);
+        entries.for_each(|entry| entry.retry.at = Duration::ZERO);
     }
 
     /// Whether a snapshot of `run` will be readable in a moment.
@@ -203,12 +237,33 @@ impl Table {
             .ok_or_else(|| Error::refused("there is no such snapshot for this reader"))
     }
 
-    /// Forgets what is settled, belongs to nobody, and has not been read for `age`.
+    /// Forgets what is safe elsewhere or of no use, belongs to nobody, and has been so for `age`.
     pub(crate) fn forget(&mut self, age: Duration) {
         let now = self.clock.elapsed();
-        self.entries
-            .retain(|_, entry| !entry.is_idle() || now.saturating_sub(entry.since) < age);
+        let is_old = |entry: &Entry| now.saturating_sub(entry.since) >= age;
+        let entries = self.entries.iter();
+        let old: Vec<u64> = entries
+            .filter(|(_, entry)| is_old(entry) && self.is_dispensable(entry))
+            .map(|(snapshot, _)| *snapshot)
+            .collect();
+        for snapshot in old {
+            self.entries.remove(&snapshot);
+        }
         self.sweep();
+    }
+
+    /// Whether nobody would miss it: nobody uses it, and it is not the last copy of what it holds.
+    fn is_dispensable(&self, entry: &Entry) -> bool {
+        entry.is_idle()
+            && match &entry.stage {
+                Stage::Stuck(failure) => match failure.prospect {
+                    Prospect::Open => false,
+                    // It loads from memory, but only together with those of all other writers.
+                    Prospect::GivenUp => self.captured_writers(&entry.about) < entry.about.world,
+                    Prospect::Taken => true,
+                },
+                _ => true,
+            }
     }
 
     /// The memory handed out.
@@ -219,8 +274,29 @@ impl Table {
 
     /// What there is, for whoever asks.
     pub(crate) fn status(&self, clients: usize) -> Status {
+        let snapshots = self.entries.values().map(|entry| self.describe(entry));
+        Status {
+            process: std::process::id(),
+            used_bytes: self.used_bytes(),
+            max_bytes: self.limits.max_bytes,
+            max_run_bytes: self.limits.max_run_bytes,
+            clients,
+            snapshots: snapshots.collect(),
+        }
+    }
+
+    /// What is in memory alone, and goes with it: what could not be committed and is of use.
+    pub(crate) fn last_copies(&self) -> Vec<HeldStatus> {
+        let stuck = self
+            .entries
+            .values()
+            .filter(|entry| matches!(entry.stage, Stage::Stuck(_)) && !self.is_dispensable(entry));
+        stuck.map(|entry| self.describe(entry)).collect()
+    }
+
+    fn describe(&self, entry: &Entry) -> HeldStatus {
         let now = self.clock.elapsed();
-        let snapshots = self.entries.values().map(|entry| HeldStatus {
+        HeldStatus {
             run: entry.about.run.clone(),
             step: entry.about.step,
             attempt: entry.about.attempt.clone(),
@@ -231,15 +307,8 @@ impl Table {
             reason: entry.stage.reason().map(str::to_string),
             orphan: entry.client.is_none(),
             readers: entry.readers.len(),
+            tries: entry.retry.failures,
             seconds: now.saturating_sub(entry.since).as_secs_f64(),
-        });
-        Status {
-            process: std::process::id(),
-            used_bytes: self.used_bytes(),
-            max_bytes: self.limits.max_bytes,
-            max_run_bytes: self.limits.max_run_bytes,
-            clients,
-            snapshots: snapshots.collect(),
         }
     }
 
@@ -294,7 +363,7 @@ impl Table {
             let idle = self
                 .entries
                 .iter()
-                .find(|(_, entry)| entry.is_idle() && entry.about.run != run);
+                .find(|(_, entry)| entry.about.run != run && self.is_dispensable(entry));
             let Some(oldest) = idle.map(|(snapshot, _)| *snapshot) else {
                 return Err(refusal);
             };

@@ -8,7 +8,7 @@ pub use simulated::{Heard, Left, Simulated, Way};
 
 use crate::Limits;
 use crate::message::{About, PREFIX_BYTES, Prefix, Reply, Request, decode, encode};
-use crate::table::Table;
+use crate::table::{Failure, Prospect, Table};
 use cairn_checkpoint::machine_clock;
 use std::time::Duration;
 
@@ -112,13 +112,22 @@ impl Desk {
     /// The oldest orphan is written, or cannot be.
     pub fn settle(&mut self, written: bool) {
         if self.orphans.is_empty() {
+            // What is stuck is tried again.
+            self.table.hurry(None);
+            let due = self.table.due();
+            self.orphans.extend(due.iter().map(|left| left.snapshot));
+        }
+        if self.orphans.is_empty() {
             return;
         }
         let snapshot = self.orphans.remove(0);
         self.table.sealed(snapshot, b"part".to_vec());
         let result = match written {
             true => Ok(()),
-            false => Err("it could not be written".into()),
+            false => Err(Failure {
+                reason: "it could not be written".into(),
+                prospect: Prospect::Open,
+            }),
         };
         self.table.settled(snapshot, result);
     }
@@ -128,7 +137,7 @@ impl Desk {
         !self.orphans.is_empty()
     }
 
-    /// Forgets everything that is settled and belongs to nobody.
+    /// Forgets everything that is safe and belongs to nobody.
     pub fn forget(&mut self) {
         self.table.forget(Duration::ZERO);
     }

@@ -43,20 +43,6 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// The target already holds a model, or a part of one.
-    #[error("`{target}` already holds {}", files.join(", "))]
-    TargetTaken {
-        /// The target.
-        target: String,
-        /// What is there.
-        files: Vec<String>,
-    },
-    /// What lies in the target was begun by another merge.
-    #[error("`{target}` holds the beginning of another merge")]
-    OtherMerge {
-        /// The target.
-        target: String,
-    },
 }
 
 impl Error {
@@ -68,12 +54,13 @@ impl Error {
             Error::Models { problems } if problems.iter().any(|text| text.contains("tokens")) => {
                 Some("give `tokenizer_source: base`, `union` or a model".into())
             }
-            Error::Models { problems } if problems.iter().any(|text| text.contains("not exist")) => {
-                Some("models are folders, files or runs; one from a hub has to be downloaded first".into())
-            }
-            Error::TargetTaken { .. } => Some("choose another folder, or pass `--resume` if a merge was cut short, or `--replace`".into()),
-            Error::OtherMerge { .. } => {
-                Some("merge with the config, models and options it was begun with, or pass `--replace`".into())
+            Error::Models { problems }
+                if problems.iter().any(|text| text.contains("not exist")) =>
+            {
+                Some(
+                    "models are folders, files or runs; one from a hub has to be downloaded first"
+                        .into(),
+                )
             }
             _ => None,
         }

@@ -52,10 +52,11 @@ mod tokenizer;
 mod vectors;
 mod vocabulary;
 
+pub use cairn_checkpoint::PlannedFile;
 pub use config::{
     Body, Config, InputModel, InputSlice, ModelReference, Module, OutputSlice, Problem, Settings,
     TokenSource, TokenizerConfig, TokenizerSource,
 };
 pub use error::Error;
 pub use merge::{Cost, Merge, Options};
-pub use output::{PlannedFile, RECORD_FILE, WriteOptions, WriteReport};
+pub use output::{WriteOptions, WriteReport};

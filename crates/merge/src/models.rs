@@ -5,6 +5,7 @@ use crate::adapter::Adapter;
 use crate::config::ModelReference;
 use crate::input::Input;
 use cairn_checkpoint::{Checkpointer, Place, SharedSource, StoredTensor, World, find};
+use cairn_store::Location;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -59,6 +60,15 @@ impl Model {
         let mut input = Input::open(&self.source, name)?;
         input.delta = adapter.delta(name, &input.stored)?.map(Arc::new);
         Ok(input)
+    }
+
+    /// Where the model and its adapter are read from.
+    pub(crate) fn places(&self) -> Vec<Location> {
+        let adapter = self
+            .adapter
+            .iter()
+            .flat_map(|adapter| adapter.source.places());
+        self.source.places().into_iter().chain(adapter).collect()
     }
 
     /// The side files, read when first asked for.

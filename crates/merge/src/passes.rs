@@ -110,7 +110,10 @@ mod tests {
     #[test]
     fn a_failure_is_returned() {
         let fail = |(): &mut (), work: usize| match work {
-            500 => Err(Error::OtherMerge { target: "x".into() }),
+            500 => Err(Error::Tensor {
+                name: "x".into(),
+                reason: "is the 500th".into(),
+            }),
             _ => Ok(()),
         };
         assert!(map(4, 0..1000_usize, || (), fail).is_err());

@@ -9,6 +9,7 @@ use mpi::Threading;
 use mpi::point_to_point::MatchedReceiveVec;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Source};
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,12 +68,16 @@ pub(crate) fn serve(
         mailbox,
         rank,
         message_bytes: options.message_bytes.max(1),
+        orders,
+        waiting: VecDeque::new(),
+        patience: options.patience,
+        deadline: None,
         begun: vec![Vec::new(); size],
         left: (0..size).map(|other| other == rank).collect(),
     };
     let _ = answer.send(Ok((rank, size)));
-    server.follow(orders);
-    server.leave(options.patience);
+    server.follow();
+    server.leave();
 }
 
 struct Server<'a> {
@@ -80,6 +85,13 @@ struct Server<'a> {
     mailbox: &'a Mailbox,
     rank: usize,
     message_bytes: usize,
+    orders: &'a Receiver<Order>,
+    /// Messages that came while others were being sent.
+    waiting: VecDeque<(usize, Vec<u8>)>,
+    /// How long the others are waited for once this rank is to leave.
+    patience: Duration,
+    /// Until when that is.
+    deadline: Option<Instant>,
     /// What has come of a message of each rank of which more follows.
     begun: Vec<Vec<u8>>,
     /// Who has said goodbye, or is this rank itself.
@@ -88,23 +100,20 @@ struct Server<'a> {
 
 impl Server<'_> {
     /// Does what it is told, until it is told to leave.
-    fn follow(&mut self, orders: &Receiver<Order>) {
+    fn follow(&mut self) {
         let mut looks = 0;
         loop {
-            let order = match looks < EAGER_LOOKS {
-                true => orders.try_recv().ok(),
-                false => orders.recv_timeout(PAUSE).ok(),
-            };
-            let mut batch = Vec::new();
-            let mut leave = false;
-            for order in order.into_iter().chain(orders.try_iter()) {
-                match order {
-                    Order::Send { to, message } => batch.push((to, message)),
-                    Order::Leave => leave = true,
-                }
+            if self.waiting.is_empty() && self.deadline.is_none() {
+                let order = match looks < EAGER_LOOKS {
+                    true => self.orders.try_recv().ok(),
+                    false => self.orders.recv_timeout(PAUSE).ok(),
+                };
+                order.into_iter().for_each(|order| self.take(order));
             }
+            self.listen();
+            let batch: Vec<(usize, Vec<u8>)> = self.waiting.drain(..).collect();
             self.send(&batch);
-            if leave {
+            if self.deadline.is_some() && self.waiting.is_empty() {
                 return;
             }
             let moved = !batch.is_empty() | self.receive();
@@ -112,6 +121,33 @@ impl Server<'_> {
             if !moved {
                 thread::yield_now();
             }
+        }
+    }
+
+    /// Hears what this rank is told, without waiting.
+    fn listen(&mut self) {
+        while let Ok(order) = self.orders.try_recv() {
+            self.take(order);
+        }
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Send { to, message } => self.waiting.push_back((to, message)),
+            Order::Leave => {
+                let deadline = Instant::now() + self.patience;
+                self.deadline.get_or_insert(deadline);
+            }
+        }
+    }
+
+    /// Ends all ranks if this one is to leave and has waited for long enough: somebody hangs, and nothing else ends him.
+    fn end_if_late(&self) {
+        if self
+            .deadline
+            .is_some_and(|deadline| Instant::now() > deadline)
+        {
+            self.world.abort(1);
         }
     }
 
@@ -146,6 +182,9 @@ impl Server<'_> {
                 if !self.receive() {
                     thread::yield_now();
                 }
+                // A rank that hangs takes nothing in, and this one may be told to leave meanwhile.
+                self.listen();
+                self.end_if_late();
             }
         });
     }
@@ -173,8 +212,7 @@ impl Server<'_> {
     }
 
     /// Says goodbye and waits for that of all others; those who do not say it in time are ended.
-    fn leave(&mut self, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    fn leave(&mut self) {
         // Also those who have left: they wait for this goodbye.
         let others = (0..self.left.len()).filter(|rank| *rank != self.rank);
         let all: Vec<(usize, i32, &[u8])> = others.map(|rank| (rank, GOODBYE, &[][..])).collect();
@@ -183,9 +221,7 @@ impl Server<'_> {
             if !self.receive() {
                 thread::sleep(PAUSE);
             }
-            if Instant::now() > deadline {
-                self.world.abort(1);
-            }
+            self.end_if_late();
         }
     }
 }

@@ -8,12 +8,15 @@
 //!
 //! Bytes are written and read at any place without order: the notes say which of them mean something. The system drops the lock
 //! of a process that dies, so that the others know at once. Nothing here survives a restart of the machine, nor should it.
+//!
+//! The place is open to all users of the machine, so what lies there may be anybody's: folders and files of others, links, and what
+//! is no file are neither followed, waited for, nor removed.
 
 #[cfg(test)]
 mod tests;
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -62,11 +65,6 @@ impl Exchange {
         let failed = |error| Error::from_io(&key, "create", error);
         make(&folder).map_err(failed)?;
         let bytes = take_place(&folder, member).map_err(failed)?;
-        let owner = |metadata: std::fs::Metadata| metadata.uid();
-        let ours = folder.metadata().map(owner).map_err(failed)?;
-        if ours != bytes.metadata().map(owner).map_err(failed)? {
-            return Err(failed(io::ErrorKind::PermissionDenied.into()));
-        }
         Ok(Self {
             folder,
             member,
@@ -89,7 +87,7 @@ impl Exchange {
     /// # Errors
     /// If there are none, or `member` has left.
     pub fn read_at(&self, member: usize, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
-        let read = File::open(self.path(member, "bytes"))
+        let read = open_own(&self.path(member, "bytes"))
             .and_then(|file| file.read_exact_at(buffer, offset));
         read.map_err(|error| Error::from_io(&format!("{member}.bytes"), "read", error))
     }
@@ -111,8 +109,11 @@ impl Exchange {
     /// # Errors
     /// If it cannot be read.
     pub fn note(&self, member: usize) -> Result<Option<Vec<u8>>, Error> {
-        match std::fs::read(self.path(member, "note")) {
-            Ok(note) => Ok(Some(note)),
+        let mut note = Vec::new();
+        let read =
+            open_own(&self.path(member, "note")).and_then(|mut file| file.read_to_end(&mut note));
+        match read {
+            Ok(_) => Ok(Some(note)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::from_io(&format!("{member}.note"), "read", error)),
         }
@@ -165,11 +166,41 @@ impl Drop for Exchange {
     }
 }
 
-/// Makes the folder of an exchange, which only this user can look into.
+/// Makes the folder of an exchange, which only this user can look into. One that is somebody else's, or a link, is refused.
 fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Err(_)
+            if !folder
+                .symlink_metadata()
+                .is_ok_and(|found| is_own_folder(&found)) =>
+        {
+            Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "`{}` is there and is no folder of this user",
+                    folder.display()
+                ),
+            ))
+        }
         _ => Ok(()),
+    }
+}
+
+fn is_own_folder(found: &Metadata) -> bool {
+    found.is_dir() && found.uid() == system::own_user()
+}
+
+/// Opens a file of this user to read; links are not followed, and a pipe is not waited for.
+fn open_own(path: &Path) -> io::Result<File> {
+    let file = system::open_no_link(path)?;
+    let found = file.metadata()?;
+    match found.is_file() && found.uid() == system::own_user() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("`{}` is no file of this user", path.display()),
+        )),
     }
 }
 
@@ -192,15 +223,17 @@ fn take_place(folder: &Path, member: usize) -> io::Result<File> {
     named.map(|()| file)
 }
 
-/// Whether a living process has locked the file; also if that cannot be known.
+/// Whether a living process has locked the file; also if that cannot be known. What is no file of this user was locked by no member.
 fn is_locked(path: &Path) -> bool {
-    match File::open(path) {
+    match open_own(path) {
         Ok(file) => file.try_lock_shared().is_err(),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
+        Err(_) => path
+            .symlink_metadata()
+            .is_ok_and(|found| found.is_file() && found.uid() == system::own_user()),
     }
 }
 
-/// Removes exchanges whose members are all dead for a while.
+/// Removes exchanges of this user whose members are all dead for a while.
 fn sweep(root: &Path) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -208,16 +241,19 @@ fn sweep(root: &Path) {
             .as_encoded_bytes()
             .starts_with(FOLDER_PREFIX.as_bytes());
         if is_ours && is_dead(&entry.path()) {
-            // Of another user, or just removed by someone else: not ours to worry about.
+            // Just removed by someone else, perhaps: not ours to worry about.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
 
 fn is_dead(folder: &Path) -> bool {
-    let modified = folder.metadata().and_then(|found| found.modified());
-    let silence = modified.map(|time| SystemTime::now().duration_since(time));
+    let Ok(found) = folder.symlink_metadata() else {
+        return false;
+    };
+    let silence = found.modified();
+    let silence = silence.map(|time| SystemTime::now().duration_since(time));
     let is_silent = matches!(silence, Ok(Ok(silence)) if silence > MAX_SILENCE);
     let files = || std::fs::read_dir(folder).into_iter().flatten().flatten();
-    is_silent && !files().any(|file| is_locked(&file.path()))
+    is_own_folder(&found) && is_silent && !files().any(|file| is_locked(&file.path()))
 }

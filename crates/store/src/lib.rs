@@ -40,6 +40,7 @@ mod key;
     reason = "this is the one store that touches files"
 )]
 mod local;
+mod location;
 mod memory;
 #[cfg(feature = "objects")]
 mod object;
@@ -55,6 +56,7 @@ pub use error::Error;
 pub use exchange::Exchange;
 pub use key::{MAX_KEY_BYTES, MAX_SEGMENT_BYTES};
 pub use local::{Journal, Local, LocalOptions, Scratch};
+pub use location::Location;
 pub use memory::Memory;
 #[cfg(feature = "objects")]
 pub use object::{Client, Objects};

@@ -12,11 +12,12 @@ use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, key};
+use crate::{Error, Location, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, key};
 
 mod folder;
 mod journal;
 mod listing;
+mod locate;
 mod reader;
 mod scratch;
 mod staged;
@@ -100,15 +101,19 @@ impl Local {
     /// The path of an object that is to be moved or deleted: one that really lies in this store's folder.
     fn own_path(&self, key: &str) -> Result<PathBuf, Error> {
         let path = self.path(key)?;
-        let above = path.ancestors().skip(1);
-        let mut folders = above.take_while(|folder| *folder != self.root);
-        if folders.any(Path::is_symlink) {
+        if self.is_below_link(path.parent().unwrap_or(&path)) {
             return Err(Error::InvalidKey {
                 key: key.to_owned(),
                 reason: "a folder in it is a link, and nothing is moved or deleted through links",
             });
         }
         Ok(path)
+    }
+
+    /// Whether `folder`, or one above it in this store, is a link.
+    fn is_below_link(&self, folder: &Path) -> bool {
+        let mut folders = folder.ancestors().take_while(|above| *above != self.root);
+        folders.any(Path::is_symlink)
     }
 
     fn path(&self, key: &str) -> Result<PathBuf, Error> {
@@ -120,6 +125,10 @@ impl Local {
 impl Store for Local {
     fn url(&self) -> String {
         crate::url::from_path(&self.root)
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        vec![locate::locate(&self.root.join(key))]
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
@@ -207,6 +216,11 @@ impl Store for Local {
         // Also after a delete that found nothing: an earlier one may have stopped here.
         folder::remove_empty(&self.root, path.parent().unwrap_or(&self.root));
         Ok(())
+    }
+
+    fn is_linked(&self, prefix: &str) -> Result<bool, Error> {
+        key::check_prefix(prefix)?;
+        Ok(self.is_below_link(&self.root.join(prefix)))
     }
 
     fn settle(&self, prefix: &str) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use crate::coverage::Coverage;
-use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, key};
+use crate::{Error, Location, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, key};
 
 /// A store in memory; clones share their objects.
 #[derive(Debug, Clone, Default)]
@@ -50,6 +50,11 @@ impl Memory {
 impl Store for Memory {
     fn url(&self) -> String {
         "memory:".to_owned()
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        let url = format!("memory:{:p}", Arc::as_ptr(&self.objects));
+        vec![Location::named(&url, key)]
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {

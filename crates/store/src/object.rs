@@ -17,6 +17,7 @@ mod create;
 mod fault;
 #[cfg(feature = "gcs")]
 mod gcs;
+mod home;
 mod names;
 #[cfg(feature = "s3")]
 mod profile;
@@ -35,6 +36,7 @@ pub(crate) use uploads::Page;
 use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload, key};
 use bucket::Bucket;
 use futures_util::TryStreamExt;
+use home::Home;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{CopyMode, CopyOptions, ObjectStore, ObjectStoreExt, PutPayload};
@@ -60,7 +62,7 @@ impl<C: ObjectStore + MultipartStore> Client for C {}
 
 /// A folder of a bucket.
 pub struct Objects {
-    bucket: Arc<Bucket>,
+    home: Arc<Home>,
     folder: String,
     url: String,
 }
@@ -79,10 +81,11 @@ impl Objects {
     ///
     /// If the folder is no prefix, or the system has no threads left.
     pub fn new(client: Arc<dyn Client>, url: &str, folder: &str) -> Result<Self, Error> {
-        Self::of_bucket(Bucket::new(client, url)?, folder)
+        Self::of_bucket(Bucket::new(client, url)?, folder, None)
     }
 
-    fn of_bucket(bucket: Bucket, folder: &str) -> Result<Self, Error> {
+    /// The folder `folder` of a bucket; `again` opens it once more, in a process that was forked from this one.
+    fn of_bucket(bucket: Bucket, folder: &str, again: Option<home::Again>) -> Result<Self, Error> {
         let folder = folder.trim_matches('/');
         key::check_prefix(folder)?;
         let url = match folder {
@@ -90,10 +93,15 @@ impl Objects {
             folder => format!("{}/{folder}", bucket.url),
         };
         Ok(Self {
-            bucket: Arc::new(bucket),
+            home: Home::new(bucket, again),
             folder: folder.to_owned(),
             url,
         })
+    }
+
+    /// The bucket, as this process has opened it.
+    fn bucket(&self) -> Result<Arc<Bucket>, Error> {
+        self.home.bucket()
     }
 
     /// Where the object `key` is in the bucket.
@@ -154,7 +162,8 @@ impl Objects {
     /// The object as the service describes it, or an error that it does not exist.
     fn existing(&self, key: &str) -> Result<object_store::ObjectMeta, Error> {
         let path = self.place(key)?;
-        let found = self.bucket.wait(self.bucket.find(key, &path))?;
+        let bucket = self.bucket()?;
+        let found = bucket.wait(bucket.find(key, &path))?;
         found.ok_or_else(|| Error::NotFound {
             key: key.to_owned(),
         })
@@ -163,9 +172,10 @@ impl Objects {
     /// What lies directly in a folder.
     fn inside(&self, prefix: &str) -> Result<object_store::ListResult, Error> {
         let folder = self.folder(prefix)?;
-        let listed = self.bucket.client.list_with_delimiter(Some(&folder));
-        let listed = self.bucket.wait(listed);
-        listed.map_err(|fault| self.bucket.meaning(prefix, "list", &fault))
+        let bucket = self.bucket()?;
+        let listed = bucket.client.list_with_delimiter(Some(&folder));
+        let listed = bucket.wait(listed);
+        listed.map_err(|fault| bucket.meaning(prefix, "list", &fault))
     }
 
     /// Makes the same object under another key, from bytes that pass through here.
@@ -196,51 +206,50 @@ impl Store for Objects {
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
         let path = self.place(key)?;
         let payload = PutPayload::from(bytes.to_vec());
-        let bucket = &self.bucket;
+        let bucket = self.bucket()?;
         if mode == PutMode::Create {
-            return bucket.wait(create::create(bucket, key, &path, payload));
+            return bucket.wait(create::create(&bucket, key, &path, payload));
         }
-        let put = bucket.wait(create::replace(bucket, &path, payload));
+        let put = bucket.wait(create::replace(&bucket, &path, payload));
         put.map_err(|fault| bucket.meaning(key, "put", &fault))
     }
 
     /// Of racing creators of an object of several parts, the last to begin its end may replace another's: names of large objects are to be new.
     fn create(&self, key: &str, len: u64) -> Result<Box<dyn ObjectWriter>, Error> {
         let path = self.place(key)?;
-        match self.bucket.wait(self.bucket.find(key, &path))? {
+        let bucket = self.bucket()?;
+        match bucket.wait(bucket.find(key, &path))? {
             Some(_) => Err(Error::AlreadyExists {
                 key: key.to_owned(),
             }),
-            None => writer::begin(self.bucket.clone(), key, path, len),
+            None => writer::begin(bucket, key, path, len),
         }
     }
 
     fn reader(&self, key: &str) -> Result<Box<dyn ObjectReader>, Error> {
         let meta = self.existing(key)?;
-        Ok(Box::new(reader::Reader::new(
-            self.bucket.clone(),
-            key,
-            meta,
-        )))
+        Ok(Box::new(reader::Reader::new(self.home.clone(), key, meta)))
     }
 
     fn get_prefix(&self, key: &str, len: usize) -> Result<Vec<u8>, Error> {
         let path = self.place(key)?;
-        let bucket = &self.bucket;
-        bucket.wait(reader::first_bytes(bucket, key, &path, len as u64))
+        let bucket = self.bucket()?;
+        bucket.wait(reader::first_bytes(&bucket, key, &path, len as u64))
     }
 
     fn head(&self, key: &str) -> Result<Option<ObjectMeta>, Error> {
         let path = self.place(key)?;
-        let meta = self.bucket.wait(self.bucket.find(key, &path))?;
+        let bucket = self.bucket()?;
+        let meta = bucket.wait(bucket.find(key, &path))?;
         Ok(meta.and_then(|meta| self.describe(meta)))
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>, Error> {
         let folder = self.folder(prefix)?;
-        let listed = self.bucket.client.list(Some(&folder));
-        let listed = self.bucket.wait(listed.try_collect::<Vec<_>>());
-        let listed = listed.map_err(|fault| self.bucket.meaning(prefix, "list", &fault))?;
+        let bucket = self.bucket()?;
+        let listed = bucket.client.list(Some(&folder));
+        let listed = bucket.wait(listed.try_collect::<Vec<_>>());
+        let listed = listed.map_err(|fault| bucket.meaning(prefix, "list", &fault))?;
         Ok(self.sorted(listed))
     }
 
@@ -275,21 +284,20 @@ impl Store for Objects {
             self.copy_through(key, to)?;
         } else {
             let options = CopyOptions::default().with_mode(CopyMode::Overwrite);
-            let copy = self
-                .bucket
-                .client
-                .copy_opts(&meta.location, &target, options);
-            let copy = self.bucket.wait(copy);
-            copy.map_err(|fault| self.bucket.meaning(key, "rename", &fault))?;
+            let bucket = self.bucket()?;
+            let copy = bucket.client.copy_opts(&meta.location, &target, options);
+            let copy = bucket.wait(copy);
+            copy.map_err(|fault| bucket.meaning(key, "rename", &fault))?;
         }
         self.delete(key)
     }
 
     fn delete(&self, key: &str) -> Result<(), Error> {
         let path = self.place(key)?;
-        match self.bucket.wait(self.bucket.client.delete(&path)) {
+        let bucket = self.bucket()?;
+        match bucket.wait(bucket.client.delete(&path)) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(fault) => Err(self.bucket.meaning(key, "delete", &fault)),
+            Err(fault) => Err(bucket.meaning(key, "delete", &fault)),
         }
     }
 
@@ -317,8 +325,8 @@ impl Store for Objects {
 
     fn has_one_winner(&self) -> Result<bool, Error> {
         let place = self.path(&create::probe_key())?;
-        self.bucket
-            .wait(create::has_one_winner(&self.bucket, &place))
+        let bucket = self.bucket()?;
+        bucket.wait(create::has_one_winner(&bucket, &place))
     }
 
     fn is_far(&self) -> bool {
@@ -327,10 +335,11 @@ impl Store for Objects {
 
     fn uploads(&self, prefix: &str) -> Result<Vec<Upload>, Error> {
         let folder = self.folder(prefix)?;
-        let Some(uploads) = &self.bucket.uploads else {
+        let bucket = self.bucket()?;
+        let Some(uploads) = &bucket.uploads else {
             return Ok(Vec::new());
         };
-        let pending = match self.bucket.wait(uploads.pending(folder.as_ref())) {
+        let pending = match bucket.wait(uploads.pending(folder.as_ref())) {
             // Whoever runs the service has to look after them then.
             Err(fault) if fault::is_not_offered(&fault) => {
                 tracing::debug!(url = %self.url(), "unfinished uploads cannot be listed");
@@ -338,7 +347,7 @@ impl Store for Objects {
             }
             pending => pending,
         };
-        let pending = pending.map_err(|fault| self.bucket.meaning(prefix, "list", &fault))?;
+        let pending = pending.map_err(|fault| bucket.meaning(prefix, "list", &fault))?;
         let known = pending.into_iter().filter_map(|upload| {
             let key = self.key_of(&upload.key)?;
             Some(Upload { key, ..upload })
@@ -348,10 +357,11 @@ impl Store for Objects {
 
     fn abort(&self, upload: &Upload) -> Result<(), Error> {
         let path = self.place(&upload.key)?;
-        let abort = self.bucket.client.abort_multipart(&path, &upload.id);
-        match self.bucket.wait(abort) {
+        let bucket = self.bucket()?;
+        let abort = bucket.client.abort_multipart(&path, &upload.id);
+        match bucket.wait(abort) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(fault) => Err(self.bucket.meaning(&upload.key, "give up", &fault)),
+            Err(fault) => Err(bucket.meaning(&upload.key, "give up", &fault)),
         }
     }
 }

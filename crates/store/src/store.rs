@@ -5,7 +5,7 @@ mod shared;
 use std::fmt::Debug;
 use std::time::SystemTime;
 
-use crate::{Error, Tiered, key};
+use crate::{Error, Location, Tiered, key};
 
 /// The largest object [`Store::get`] reads, in bytes: 1 GiB.
 pub const MAX_GET_BYTES: u64 = 1 << 30;
@@ -26,6 +26,13 @@ pub const MAX_GET_BYTES: u64 = 1 << 30;
 pub trait Store: Send + Sync + Debug {
     /// Where this store is, for messages: `file:///data/run`, `memory:`.
     fn url(&self) -> String;
+
+    /// Where the object `key` really lies, or would lie; the empty key is the folder that the store is in.
+    ///
+    /// Where a store is made of several, an object may lie in any of them.
+    fn locations(&self, key: &str) -> Vec<Location> {
+        vec![Location::named(&self.url(), key)]
+    }
 
     /// Publishes a small object in one step.
     ///
@@ -187,6 +194,16 @@ pub trait Store: Send + Sync + Debug {
     /// Fails if the store has to be asked and does not answer.
     fn has_one_winner(&self) -> Result<bool, Error> {
         Ok(true)
+    }
+
+    /// Whether something in the name of `prefix` is a link: what lies there is read and written, but nothing is moved or deleted.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn is_linked(&self, prefix: &str) -> Result<bool, Error> {
+        let _ = prefix;
+        Ok(false)
     }
 
     /// Whether every request takes a while, so that several are better made at the same time.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
+use crate::{Error, Location, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
 
 const SHARED: &str = "tiers:";
 const PER_NODE: &str = "node-tiers:";
@@ -130,6 +130,10 @@ impl Tiered {
 impl Store for Tiered {
     fn url(&self) -> String {
         Self::address(&self.fast.url(), &self.durable.url(), self.is_per_node)
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        [self.fast.locations(key), self.durable.locations(key)].concat()
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ._checkpoint import Checkpoint, Explained, Loaded
     from ._checkpointer import Checkpointer
     from ._ema import Ema
+    from ._history import SavedStep
     from ._opening import load, open
     from ._part import PerRank
     from ._recipe import Recipe
@@ -66,6 +67,7 @@ __all__ = [
     "RecipeError",
     "Rng",
     "SaveReport",
+    "SavedStep",
     "Saving",
     "Skipped",
     "StateError",
@@ -88,6 +90,7 @@ _MODULES = {
     "_checkpoint": ("Checkpoint", "Explained", "Loaded"),
     "_checkpointer": ("Checkpointer",),
     "_ema": ("Ema",),
+    "_history": ("SavedStep",),
     "_opening": ("load", "open"),
     "_part": ("PerRank",),
     "_recipe": ("Recipe",),

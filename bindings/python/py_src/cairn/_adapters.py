@@ -12,6 +12,8 @@ _BY_PACKAGE = {
     "ml_dtypes": "cairn.numpy",
     "torch": "cairn.torch._adapter",
     "cairn.torch": "cairn.torch._adapter",
+    "deepspeed": "cairn.torch._adapter",
+    "megatron": "cairn.torch._adapter",
     "jax": "cairn.jax",
     "jaxlib": "cairn.jax",
     "paddle": "cairn.paddle",

@@ -6,10 +6,8 @@ them (no collective), at their first save; afterwards nobody waits for anybody, 
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ._cairn import Spec
@@ -24,49 +22,67 @@ _EVERYWHERE = "everywhere"
 Told = tuple[str, list[int] | str | None]
 #: Which ranks name a tensor.
 Holders = dict[str, list[int]]
-#: How often ranks have compared the state of a run, which all ranks count alike.
-_rounds: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
-def agree(
-    flat: Flat, world: World, url: str, ranks_differ: bool, before: Holders | None, timeout: float
-) -> Holders:
-    """Compares this rank's layout with the others', at the first save; returns what is to be remembered for the next.
+class Agreement:
+    """What the ranks have agreed on, for one object that saves; ``session`` is its name on all ranks."""
 
-    Waits for a rank no longer than ``timeout`` seconds, where the board can be told so. Where ranks differ, a plain tensor is placed
-    on those ranks that name it.
+    def __init__(self, world: World, session: str | None, ranks_differ: bool) -> None:
+        self._world = world
+        self._session = session
+        self._ranks_differ = ranks_differ
+        self._holders: Holders | None = None
+        self._round = 0
+        self._has_told = False
 
-    Raises:
-        RanksDisagree: with the names, and which ranks lack or contradict them.
-        RankFailed: if a rank does not come.
-    """
-    if world.size == 1:
-        return {}
-    holders = before
-    if holders is None:
-        holders = {} if world.board is None else _exchange(flat, world, url, ranks_differ, timeout)
-    if ranks_differ:
-        for name, part in flat.parts.items():
-            flat.parts[name] = _placed(part, holders.get(name), world)
-    return holders
+    def begin(self) -> None:
+        """Counts a save, before anything of it can fail, so that all ranks count alike."""
+        if self._holders is None:
+            self._round += 1
+            self._has_told = False
 
+    def agree(self, flat: Flat, timeout: float) -> None:
+        """Compares this rank's layout with the others', until that has worked once.
 
-def _exchange(flat: Flat, world: World, url: str, ranks_differ: bool, timeout: float) -> Holders:
-    own = {name: _told(part, world) for name, part in flat.parts.items()}
-    told = [json.loads(message) for message in world.exchange(_topic(world, url), json.dumps(own), timeout)]
-    for rank, names in enumerate(told):
-        if isinstance(names, str):
-            raise RankFailed(f"rank {rank} cannot save: {names}", hint="look at that rank's log")
-    return _compare(told, world, ranks_differ)
+        Waits for a rank no longer than ``timeout`` seconds, where the board can be told so. Where ranks differ, a plain tensor is
+        placed on those ranks that name it.
 
+        Raises:
+            RanksDisagree: with the names, and which ranks lack or contradict them.
+            RankFailed: if a rank does not come, or cannot save.
+        """
+        world = self._world
+        if world.size == 1:
+            return
+        if self._holders is None:
+            self._holders = {} if world.board is None else self._exchange(flat, timeout)
+        if self._ranks_differ:
+            for name, part in flat.parts.items():
+                flat.parts[name] = _placed(part, self._holders.get(name), world)
 
-def refuse(world: World, url: str, reason: str) -> None:
-    """Tells the ranks that wait for a first comparison why this one has nothing to compare."""
-    world.tell(_topic(world, url), json.dumps(reason))
+    @property
+    def holders(self) -> Holders | None:
+        """Which ranks name each tensor, once that is known."""
+        return self._holders
 
+    def refuse(self, reason: str) -> None:
+        """Tells the ranks that wait for a first comparison why this one has nothing to compare."""
+        if self._holders is None and not self._has_told:
+            self._has_told = True
+            self._world.tell(self._topic, json.dumps(reason))
 
-def _topic(world: World, url: str) -> str:
-    return f"{world.session}/{url}/{next(_rounds[url])}"
+    @property
+    def _topic(self) -> str:
+        return f"{self._session}/layout/{self._round}"
+
+    def _exchange(self, flat: Flat, timeout: float) -> Holders:
+        own = json.dumps({name: _told(part, self._world) for name, part in flat.parts.items()})
+        self._has_told = True
+        told = [json.loads(message) for message in self._world.exchange(self._topic, own, timeout)]
+        for rank, names in enumerate(told):
+            if isinstance(names, str):
+                raise RankFailed(f"rank {rank} cannot save: {names}", hint="look at that rank's log")
+        return _compare(told, self._world, self._ranks_differ)
 
 
 def _placed(part: Part, holders: list[int] | None, world: World) -> Part:

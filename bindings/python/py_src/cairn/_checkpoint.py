@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from ._leave_out import LEFT_OUT, explained
 from ._logger import logger
 from ._part import Context
 from ._progress import Progress
+from ._replicas import kept_apart, name_on
 from ._shared import OWN_VALUES, stored_values
 from ._slots import Slot, finish, overlap, slots_of
 from ._strict import LOAD_A_PART, Strict, in_scope, mismatch, refuse_derived, refused_by, scope_of, without_empty
@@ -40,6 +41,10 @@ _REPORTED = (
     "mismatched",
     "mended",
 )
+
+
+#: Told what was loaded, and the names of the tensors.
+OnLoad = Callable[[_cairn.Source, Set[str]], None]
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,13 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     >>> checkpoint["model.layers.0.q.weight"][:16, ::2]
     """
 
-    def __init__(self, source: _cairn.Source, world: World | None = None, made_by: str = "") -> None:
+    def __init__(
+        self, source: _cairn.Source, world: World | None = None, made_by: str = "", on_load: OnLoad | None = None
+    ) -> None:
         self._source = source
         self._world = world
         self._made_by = made_by
+        self._on_load = on_load
 
     @property
     def step(self) -> int | None:
@@ -149,6 +157,11 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
     def _names(self) -> dict[str, None]:
         return dict.fromkeys(self._source.names())
 
+    @cached_property
+    def _apart(self) -> dict[str, set[int]]:
+        """Tensors that each rank has stored for itself."""
+        return kept_apart(self._names)
+
     @property
     def aliases(self) -> dict[str, str]:
         """Names that are only another name of a tensor."""
@@ -168,9 +181,17 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
 
         found = self._source.find(name)
         if found is None:
-            raise KeyError(name)
+            raise self._no_such(name)
         dtype, shape = found
         return LazyTensor(self, name, tuple(shape), dtype)
+
+    def _no_such(self, name: str) -> KeyError:
+        """The error of a mapping, with the names that come closest."""
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, self._names, 3) if isinstance(name, str) and len(self._names) < 100_000 else []
+        meant = f"; did you mean {' or '.join(f'`{found}`' for found in close)}?" if close else ""
+        return KeyError(f"there is no tensor `{name}`{meant}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -211,7 +232,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         from ._recipe import Recipe
 
         made = Recipe.of(recipe)
-        return Checkpoint(made.apply(self._source), self._world, made.identity)
+        return Checkpoint(made.apply(self._source), self._world, made.identity, self._on_load)
 
     def load(
         self,
@@ -251,11 +272,13 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
             refuse_derived(flat, self.derived)
         with explained(self._source):
             absent = self._compare_values(into, flat, strict)
-            slots = slots_of(flat, context.world, self._names)
+            slots = slots_of(flat, context.world, self._names, self._apart)
             peers = self._peers(slots, context.world) if together else None
             report = self._read(slots, refused, scope_of(into), verify, peers)
         finish(flat, {*report["missing"], *report["mismatched"], *report["kept"]})
         state = fill(into, "", flat, values, rank_values)
+        if self._on_load is not None:
+            self._on_load(self._source, flat.parts.keys() - flat.untouched)
         kept = {key: report[key] for key in _REPORTED}
         kept["missing"] = sorted([*report["missing"], *absent])
         return Loaded(self.step, state, **kept)
@@ -295,7 +318,7 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         if strict is False:
             return made
         _, flat = made._flatten(into, strict)
-        return Checkpoint(written.apply(self._source, flat), self._world, written.identity)
+        return Checkpoint(written.apply(self._source, flat), self._world, written.identity, self._on_load)
 
     def explain(self, into: Any, *, strict: Strict = False, recipe: RecipeLike | None = None) -> Explained:
         """What :meth:`load` would read, and what would not fit; reads no tensor data."""
@@ -304,7 +327,8 @@ class Checkpoint(Mapping[str, "LazyTensor"]):
         refused = refused_by(strict)
         context, flat = self._flatten(into, strict)
         self._compare_values(into, flat, strict)
-        wanted = [(name, part.spec, context.world.rank) for name, part in flat.parts.items()]
+        rank, apart = context.world.rank, self._apart
+        wanted = [(name_on(rank, name) if name in apart else name, part.spec, rank) for name, part in flat.parts.items()]
         cost, text = self._source.explain(wanted, refused, scope=scope_of(into))
         return Explained(**cost, text=text)
 

@@ -9,16 +9,18 @@ import os
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal
 
 from . import _cairn
-from ._agreement import Holders, agree, refuse
+from ._agreement import Agreement
 from ._arguments import check_time, choose
 from ._behind import Behind
 from ._checkpoint import METRICS, Loaded
+from ._course import course_of
 from ._derive import find_derived
 from ._ema import Averages, Ema
 from ._fences import POLICIES, Fences, Policy
@@ -28,6 +30,7 @@ from ._leave_out import LEFT_OUT, Trimmer, kept_names, to_leave_out
 from ._logger import logger
 from ._part import Context
 from ._place import Place, locate
+from ._replicas import Comparison, Placer, Replicas, checked_rules, withdraw
 from ._retention import Keep, Pruner
 from ._saving import Saving
 from ._shared import keep_own_values
@@ -37,7 +40,7 @@ from ._tiers import Tiered, bring_up, is_tiered
 from ._tree import Flat
 from ._values import NotPlain, encode, refused
 from ._world import World
-from .errors import Cancelled, Error, RankFailed, RanksDisagree, Skipped, StateError
+from .errors import Cancelled, Error, RanksDisagree, Skipped, StateError, told
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 #: How many objects of this process have saved to a run, which all ranks count alike.
@@ -78,6 +81,9 @@ class Checkpointer(Reading):
         storage_options: settings of the object store, such as ``{"region": "eu-west-1"}``, which come before those of the environment.
         keeper: whose memory captures go to, so that they survive this process: the path of a keeper's socket, ``"auto"`` for the one
             that ``CAIRN_KEEPER`` names or that listens where keepers do, if there is one, or ``None``. See ``cairn keeper``.
+        replicas: what holds of tensors that every rank holds whole, for all or by pattern: ``"same"``, which is compared at the first save;
+            ``"rank 0"``, whose are stored; ``"per rank"``, where each stores its own and gets it back. Parameters, optimizer state and plain tensors are the same if nothing else is said; of buffers
+            of modules, which data parallelism keeps on each rank, rank 0's are stored.
     """
 
     def __init__(
@@ -101,6 +107,7 @@ class Checkpointer(Reading):
         require_key: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         keeper: str | os.PathLike[str] | None = "auto",
+        replicas: Replicas | None = None,
     ) -> None:
         choose("ranks", ranks, ("same", "differ"))
         choose("fence", fence, POLICIES)
@@ -126,6 +133,9 @@ class Checkpointer(Reading):
             "keep_fast": url.keep_fast if isinstance(url, Tiered) else Tiered.keep_fast,
         }
         self._require_key = None if require_key is None else key_text(require_key)
+        self._placer = Placer(checked_rules(replicas))
+        self._comparison: Comparison | None = None
+        self._calls = 0
         self._fences = Fences(fence)
         emas = [ema] if isinstance(ema, Ema) else list(ema)
         self._averages = Averages(emas) if emas else None
@@ -134,21 +144,38 @@ class Checkpointer(Reading):
         self._writer: _cairn.Run | None = None
         self._reader: _cairn.Run | None = None
         self._saving: Saving | None = None
-        self._holders: Holders | None = None
+        self._agreed: Agreement | None = None
+        #: Steps that were given up before there was a run to say so.
+        self._owed: list[tuple[int, str]] = []
+        self._named: tuple[_cairn.Outline, frozenset[str]] | None = None
         self._recall = Recall()
         self._trimmer = Trimmer()
         self._handed: Handover | None = None
         self._process = os.getpid()
         _open.add(self)
 
+    @cached_property
+    def _session(self) -> str | None:
+        """Each object that saves has a session name of its own, which all ranks count alike."""
+        session = self.world.session
+        return None if session is None else f"{session}-{next(_savers[self._url])}"
+
     def _saving_run(self) -> _cairn.Run:
-        """The run as all ranks save it together. Each object that saves has a session name of its own."""
+        """The run as all ranks save it together."""
         if self._writer is None:
-            world, session = self.world, None
-            if world.session is not None:
-                session = f"{world.session}-{next(_savers[self._url])}"
-            self._writer = _cairn.Run(self._url, world.rank, world.size, session, **self._options)
+            world = self.world
+            self._writer = _cairn.Run(
+                self._url, world.rank, world.size, self._session, unique=world.is_unique, **self._options
+            )
+            while self._owed:
+                self._writer.give_up(*self._owed.pop(0))
         return self._writer
+
+    @property
+    def _agreement(self) -> Agreement:
+        if self._agreed is None:
+            self._agreed = Agreement(self.world, self._session, self._ranks_differ)
+        return self._agreed
 
     def save(
         self,
@@ -181,33 +208,42 @@ class Checkpointer(Reading):
             cairn.Error: the failure of the save before, if nobody looked at it.
         """
         number = as_step(step)
+        self._agreement.begin()
+        self._calls += 1
+        attempt = begun = None
         try:
+            run = self._saving_run()
+            attempt = run.attempts(number)
             # Casts are checked on memory that is there.
             behind = Behind(0 if derive else self._options["scratch_bytes"])
             flat = self._trim(self._prepare(state, metrics, behind), state, derive or {}, leave_out)
-        except Error as error:
-            self._give_up(number, error)
+            self._warn_of_unchanged()
+            outline, memory = self._handover.of(flat, state)
+            course_of(self._url).tell(run, self._names_of(outline, flat))
+            condition = self._compare(flat)
+            begun = run.save(
+                number,
+                outline,
+                memory,
+                json.dumps(flat.values),
+                json.dumps(flat.rank_values),
+                list(tags),
+                streams=self._fences.streams(),
+                owners=flat.owners,
+                watch=self._fences.watch(flat),
+                condition=condition,
+                averaging=self._averaging(outline, flat),
+                replace=replace,
+                assets={} if assets is None else dict(assets),
+            )
+            self._fences.add(begun)
+            self._saving = Saving(begun)
+        except BaseException as error:
+            # Whatever it is, also in a `state_dict` of the user's or a Ctrl-C: the other ranks must not wait for this one.
+            self._give_up(number, attempt, begun, error)
             raise
-        self._warn_of_unchanged()
-        outline, memory = self._handover.of(flat, state)
-        native = self._saving_run().save(
-            number,
-            outline,
-            memory,
-            json.dumps(flat.values),
-            json.dumps(flat.rank_values),
-            list(tags),
-            streams=self._fences.streams(),
-            owners=flat.owners,
-            watch=self._fences.watch(flat),
-            averaging=self._averaging(outline, flat),
-            replace=replace,
-            assets={} if assets is None else dict(assets),
-        )
-        self._fences.add(native)
-        self._saving = Saving(native)
         if self._pruner is not None and self.world.rank == 0:
-            self._pruner.start(self._run, native)
+            self._pruner.start(self._run, begun)
         if blocking:
             self._saving.wait()
         return self._saving
@@ -311,7 +347,9 @@ class Checkpointer(Reading):
         if metrics:
             flat.values[METRICS] = _metrics(metrics)
         timeout: float = self._options["commit_timeout"]
-        self._holders = agree(flat, self.world, self._url, self._ranks_differ, self._holders, timeout)
+        self._agreement.agree(flat, timeout)
+        if self.world.size > 1:
+            self._placer.place(flat, self._recall.buffers, self._agreement.holders, self.world)
         return flat
 
     def _trim(self, flat: Flat, state: Any, derive: Mapping[str, str], leave_out: Sequence[str]) -> Flat:
@@ -327,13 +365,44 @@ class Checkpointer(Reading):
             keep_own_values(flat, self.world)
         return flat
 
-    def _give_up(self, step: int, error: Error) -> None:
+    def _compare(self, flat: Flat) -> Callable[[], str | None] | None:
+        """Has the ranks compare what all of them hold, until that was settled once; returns what the save has to wait for."""
+        if self.world.size == 1 or self.world.board is None or self._comparison is not None and self._comparison.is_settled:
+            return None
+        # A launch that goes on from a step of this run has been saved like this before.
+        is_new = course_of(self._url).told is None
+        timeout: float = self._options["commit_timeout"]
+        self._comparison = Comparison(self.world, self._replicas_topic, flat.parts, timeout, is_strict=is_new)
+        self._comparison.start()
+        return self._comparison.outcome
+
+    @property
+    def _replicas_topic(self) -> str:
+        return f"{self._session}/replicas/{self._calls}"
+
+    def _names_of(self, outline: _cairn.Outline, flat: Flat) -> frozenset[str]:
+        if self._named is None or self._named[0] is not outline:
+            self._named = outline, frozenset(flat.parts)
+        return self._named[1]
+
+    def _give_up(self, step: int, attempt: int | None, begun: _cairn.Saving | None, error: BaseException) -> None:
         """Tells the other ranks that this one cannot save, so that they do not wait for it."""
-        if self.world.size == 1 or isinstance(error, (RanksDisagree, RankFailed)):
+        if begun is not None:
+            begun.cancel()
+        if self.world.size == 1 or getattr(error, "nothing_begun", False) or isinstance(error, RanksDisagree):
+            # Ranks that disagree have all found the same.
             return
-        if self._holders is None:
-            refuse(self.world, self._url, error.message)
-        self._saving_run().give_up(step, error.message)
+        reason = told(error)
+        try:
+            self._agreement.refuse(reason)
+            if self._comparison is None or self._comparison.topic != self._replicas_topic:
+                withdraw(self.world, self._replicas_topic)
+            if attempt is None:
+                self._owed.append((step, reason))
+            elif begun is not None or not (isinstance(error, Error) and self._saving_run().attempts(step) > attempt):
+                self._saving_run().give_up(step, reason, attempt)
+        except Exception:
+            logger.exception("the other ranks were not told that step %d was given up", step)
 
     @property
     def _handover(self) -> Handover:

@@ -36,8 +36,11 @@ def open(
     key = None if require_key is None else key_text(require_key)
     source = None if step is not None else _cairn.open_place(text, key, settings)
     if source is None:
-        run = Checkpointer(text, world=world, require_key=key, storage_options=settings)
-        return run.open("latest" if step is None else step)
+        # Whoever opens a run to look at it may be one rank alone.
+        alone = World() if step is None and world is None else world
+        run = Checkpointer(text, world=alone, require_key=key, storage_options=settings)
+        opened = run.open("latest" if step is None else step)
+        return Checkpoint(opened._source, world, on_load=opened._on_load)
     return Checkpoint(source, world)
 
 
@@ -53,7 +56,15 @@ def load(
 ) -> Loaded:
     """Loads a run's newest step, a step, or a model in another format into ``into``, in place, on any layout.
 
-    With ``recipe``, tensors are made of the stored ones as it says: see :class:`cairn.Recipe`. ``require_key`` and ``storage_options`` are those of :func:`open`.
+    With ``recipe``, tensors are made of the stored ones as it says: see :class:`cairn.Recipe`. ``require_key`` and ``storage_options``
+    are those of :func:`open`. A run's newest step is for all ranks together, as in :meth:`cairn.Checkpointer.load`; a rank that loads
+    alone says so: ``world=cairn.World()``.
     """
-    opened = open(url, world=world, require_key=require_key, storage_options=storage_options)
-    return opened.load(into, strict=strict, recipe=recipe)
+    text, settings = locate(url, storage_options)
+    key = None if require_key is None else key_text(require_key)
+    source = _cairn.open_place(text, key, settings)
+    options: dict[str, Any] = {"strict": strict, "recipe": recipe}
+    if source is not None:
+        return Checkpoint(source, world).load(into, **options)
+    run = Checkpointer(text, world=world, require_key=key, storage_options=settings)
+    return run._load_newest(into, options)

@@ -10,13 +10,18 @@ from . import _cairn
 from ._checkpoint import Checkpoint, Explained, Loaded
 from ._keys import key_text
 from ._logger import logger
-from ._resume import load_latest
+from ._course import course_of
+from ._history import SavedStep
+from ._resume import use_newest
 from ._strict import Strict
 from ._world import World
-from .errors import Damaged, StateError, StepIncomplete, StepNotFound
+from .errors import Damaged, StateError, StepNotFound
 
 if TYPE_CHECKING:
     from ._recipe import RecipeLike
+
+#: How long a rank that opens the newest step waits for the others.
+_PATIENCE_SECONDS = 600.0
 
 
 class Reading:
@@ -77,45 +82,69 @@ class Reading:
         """
         if self._ranks_differ and strict is True:
             strict = "partial"
-        together = not self._ranks_differ
+        options: dict[str, Any] = {
+            "strict": strict,
+            "recipe": recipe,
+            "verify": verify,
+            "together": not self._ranks_differ,
+            "rebuild": rebuild,
+        }
         if step != "latest":
-            loaded = self.open(step).load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
+            loaded = self.open(step).load(into, **options)
         else:
             self._before_latest()
-
-            def load_as(run: _cairn.Run, number: int) -> Loaded:
-                opened = Checkpoint(_checked(run, number), self.world)
-                return opened.load(into, strict=strict, recipe=recipe, verify=verify, together=together, rebuild=rebuild)
-
-            def load(number: int) -> Loaded:
-                try:
-                    return load_as(self._run, number)
-                except Damaged as error:
-                    if not self._run.has_keeper:
-                        raise
-                    logger.warning("step %d is read without the keeper: %s", number, error.message)
-                    return load_as(self._look(None), number)
-
-            loaded = load_latest(self.world, self._url, self._run.newest_step, load)
+            loaded = self._load_newest(into, options)
         self._go_on_from(loaded)
         return loaded
 
-    def open(self, step: int | Literal["latest"] = "latest") -> Checkpoint:
-        """Opens a committed step; reads no tensor data."""
-        if step != "latest":
-            return Checkpoint(self._run.open(as_step(step)), self.world)
-        tried: list[int] = []
-        while (number := self._run.newest_step(tried)) is not None:
+    def _load_newest(self, into: Any, options: dict[str, Any]) -> Loaded:
+        """Loads the newest step that no rank finds damaged."""
+
+        def load(number: int) -> Loaded:
             try:
-                return Checkpoint(_checked(self._run, number), self.world)
-            except (Damaged, StepNotFound, StepIncomplete) as error:
-                logger.warning("passing over step %d: %s", number, error.message)
-                tried.append(number)
-        raise StepNotFound(f"`{self._url}` has no usable checkpoint")
+                return self._opened(_checked(self._run, number)).load(into, **options)
+            except Damaged as error:
+                if not self._run.has_keeper:
+                    raise
+                logger.warning("step %d is read without the keeper: %s", number, error.message)
+                return self._opened(_checked(self._look(None), number)).load(into, **options)
+
+        loaded, skipped = use_newest(self.world, self._url, self._run.newest_step, load)
+        loaded.skipped.update(skipped)
+        return loaded
+
+    def open(self, step: int | Literal["latest"] = "latest") -> Checkpoint:
+        """Opens a committed step; reads no tensor data.
+
+        ``"latest"`` is for all ranks together, as in :meth:`load`: they open the same step. A rank that wants to look alone names a step,
+        or has a Checkpointer of its own: ``Checkpointer(url, world=cairn.World())``.
+
+        Raises:
+            StepNotFound: if there is no (usable) step.
+            RankFailed: if another rank could not open it, or does not come.
+        """
+        if step != "latest":
+            return self._opened(self._run.open(as_step(step)))
+        opened, _ = use_newest(
+            self.world,
+            self._url,
+            self._run.newest_step,
+            lambda number: self._opened(_checked(self._run, number)),
+            what="open",
+            timeout=_PATIENCE_SECONDS,
+        )
+        return opened
+
+    def _opened(self, source: _cairn.Source) -> Checkpoint:
+        return Checkpoint(source, self.world, on_load=course_of(self._url).loaded)
 
     def steps(self) -> list[int]:
         """The committed steps, ascending."""
         return self._run.steps()
+
+    def history(self) -> list[SavedStep]:
+        """The committed steps in the order in which they were saved. Where the run went back, some are abandoned: the last is the newest."""
+        return [SavedStep(*step) for step in self._run.history()]
 
     def sign(self, step: int | Literal["latest"], key: str | os.PathLike[str]) -> str:
         """Signs a committed step with a secret key, or the one in a file, and returns the public key. All of the step is read.

@@ -109,6 +109,11 @@ class Recall:
             self._remember(tree, flat)
         return flat
 
+    @property
+    def buffers(self) -> set[str]:
+        """The names of tensors that modules keep as buffers."""
+        return {name for key, names in self._kept.items() if isinstance(key, tuple) and key[0] == "buffers" for name in names}
+
     def _again(self, tree: object, context: Context) -> Flat | None:
         flat, tensors = Flat(), list[Any]()
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from . import _cairn
 from ._logger import logger
-from .errors import Error
+from .errors import Error, StateError
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Keep:
         return _cairn.Policy(
             self.last,
             self.every,
-            _listed(self.best),
-            _listed(self.within),
+            _listed("best", '"min:eval_loss:1"', self.best),
+            _listed("within", '"24h"', self.within),
             self.abandoned,
             self.grace,
             float(self.read_data),
@@ -49,6 +49,8 @@ class Pruner:
     """Deletes what no rule keeps, in the background."""
 
     def __init__(self, keep: Keep) -> None:
+        if not isinstance(keep, Keep):
+            raise StateError(f"keep={keep!r} does not say which steps stay", hint="pass rules: keep=cairn.Keep(last=3)")
         self._policy = keep._policy()
         self._thread: threading.Thread | None = None
 
@@ -73,5 +75,13 @@ class Pruner:
             logger.exception("old steps could not be deleted")
 
 
-def _listed(rules: str | Sequence[str]) -> list[str]:
-    return [rules] if isinstance(rules, str) else list(rules)
+def _listed(what: str, example: str, rules: object) -> list[str]:
+    listed = [rules] if isinstance(rules, str) else rules
+    if isinstance(listed, (list, tuple)) and all(isinstance(rule, str) for rule in listed) and not _is_torn(listed):
+        return list(listed)
+    raise StateError(f"{what}={rules!r} is no rule", hint=f"write each as one string: {what}={example}")
+
+
+def _is_torn(rules: Sequence[str]) -> bool:
+    """Whether these are the words of one rule."""
+    return len(rules) > 1 and rules[0] in ("min", "max")

@@ -34,6 +34,8 @@ class Flat:
     tensors: list[Any] | None = None
     #: The tensors that are not stored: the type of each, and the tensor it is the cast of.
     derived: dict[str, tuple[str, str]] = field(default_factory=dict)
+    #: The names that tensors are stored by, where these are not their own.
+    stored: dict[str, str] = field(default_factory=dict)
     #: The same object as long as all parts are the same, if they can be told to be.
     token: object = None
 

@@ -42,6 +42,8 @@ class World:
     board: Board | None = None
     #: The ranks as the whole launch counts them, if only some of its processes save together.
     members: tuple[int, ...] | None = None
+    #: Whether ``session`` was drawn at random for this launch, so that no other can have it; a launcher's names may come again.
+    is_unique: bool = False
 
     @property
     def ranks(self) -> list[int]:
@@ -110,6 +112,7 @@ def _from_process_group(group: Any) -> World | None:
         "process group",
         board,
         members,
+        _starts_empty(),
     )
 
 
@@ -121,7 +124,7 @@ def _from_paddle() -> World | None:
     if size == 1:
         return World(0, 1, launcher="paddle.distributed")
     board = _paddle_store()
-    return World(rank, size, _common_session(board, rank), launcher="paddle.distributed", board=board)
+    return World(rank, size, _common_session(board, rank), launcher="paddle.distributed", board=board, is_unique=True)
 
 
 @cache
@@ -139,7 +142,7 @@ def _from_jax() -> World | None:
     if size == 1:
         return World(0, 1, launcher="jax.distributed")
     board = _jax_board(state.client)
-    return World(rank, size, _common_session(board, rank), launcher="jax.distributed", board=board)
+    return World(rank, size, _common_session(board, rank), launcher="jax.distributed", board=board, is_unique=True)
 
 
 @cache
@@ -193,6 +196,12 @@ def _common_session(board: Board, rank: int) -> str:
     session = bytes(board.get("cairn/session")).decode()
     _sessions.append((board, session))
     return session
+
+
+def _starts_empty() -> bool:
+    """Whether the store of a process group is new with each launch. That of torchrun's agent may still have the session of workers that
+    were started before under the same number, and a rank could take that for rank 0's."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 
 
 def _agent_store() -> Board | None:

@@ -27,6 +27,11 @@ def _rebuild(cls: type[Error], message: str, attributes: dict[str, object]) -> E
     return error
 
 
+def told(error: BaseException) -> str:
+    """An error of any kind, as other ranks are told of it."""
+    return error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
 class StateError(Error):
     """The state cannot be saved or loaded as it is: the message names the place in it."""
 
@@ -49,6 +54,9 @@ class StepExists(Error):
 
 class StepNotFound(Error):
     """There is no such step, or no usable one."""
+
+    #: The steps that were tried and passed over, and why.
+    skipped: dict[int, str] = {}
 
 
 class StepIncomplete(Error):

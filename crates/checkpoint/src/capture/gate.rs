@@ -2,7 +2,7 @@
 
 use super::turns::Turns;
 use crate::Error;
-use crate::bytes::Watch;
+use crate::bytes::{Condition, Watch};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 use cairn_device::{Mark, Stream};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,8 @@ pub(crate) struct Gate {
     changed: Condvar,
     cancelled: AtomicBool,
     watched: Mutex<Watched>,
+    /// What must hold before this writer's part counts, and the step.
+    condition: Mutex<Option<(u64, Condition)>>,
 }
 
 /// Who is asked what changed too early.
@@ -71,7 +73,27 @@ impl Gate {
                 turns,
                 passed: BTreeSet::new(),
             }),
+            condition: Mutex::new(None),
         }
+    }
+
+    /// The same, for a part of `step` that counts if a condition holds.
+    pub(crate) fn with_condition(self, step: u64, condition: Option<Condition>) -> Self {
+        let condition = Mutex::new(condition.map(|condition| (step, condition)));
+        Self { condition, ..self }
+    }
+
+    /// Asks for the condition, once; it may wait.
+    pub(crate) fn meet(&self) -> Result<(), Error> {
+        let asked = {
+            let condition = self.condition.lock();
+            condition.unwrap_or_else(PoisonError::into_inner).take()
+        };
+        let Some((step, condition)) = asked else {
+            return Ok(());
+        };
+        let checked = condition.check();
+        checked.map_err(|reason| Error::Disagreement { step, reason })
     }
 
     /// Lets fences of `turns` go: what they wait for is in the devices' queues, before `marks`.

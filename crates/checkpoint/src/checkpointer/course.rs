@@ -39,10 +39,8 @@ pub(crate) struct Origin {
 
 impl Course {
     fn resumed_from(&mut self, parent: Parent) {
-        // A launch that loads what it saved last goes on where it was.
-        if self.parent.as_ref() != Some(&parent) {
-            self.last = None;
-        }
+        // The next save looks where the run is: one before it may be committed that nobody has looked at yet.
+        self.last = None;
         self.parent = Some(parent);
         self.has_loaded = true;
     }
@@ -158,7 +156,8 @@ impl Checkpointer {
             return Ok(line);
         }
         let begun = Line {
-            number: 0,
+            // If the objects of lines were lost, the steps still have theirs.
+            number: line + 1,
             launch: attempt.launch.clone().unwrap_or_default(),
             parent: course.parent.clone(),
             created: rfc3339(self.options.clock.now()),

@@ -4,6 +4,7 @@ use super::Checkpointer;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::error::Skipped;
+use crate::lines::{self, Committed};
 use crate::load::{LoadOptions, LoadReport};
 use crate::run;
 use crate::tags;
@@ -28,6 +29,15 @@ impl Checkpointer {
     /// If the run cannot be listed.
     pub fn steps(&self) -> Result<Vec<u64>, Error> {
         run::committed_steps(self.stored_and_kept().as_ref())
+    }
+
+    /// The committed steps in the order in which they were saved, and whether the run went back to before them since. A step whose manifest
+    /// cannot be used is left out.
+    ///
+    /// # Errors
+    /// If the run cannot be read.
+    pub fn history(&self) -> Result<Vec<Committed>, Error> {
+        lines::committed(&self.stored_and_kept())
     }
 
     /// The newest committed step that is not one of `except`. It may be damaged. Asks far less of a store than [`Checkpointer::steps`].

@@ -2,7 +2,7 @@
 
 use super::Checkpointer;
 use crate::Error;
-use crate::commit::{Attempt, Patience};
+use crate::commit::{Attempt, Cutoff, Patience};
 use crate::copies::lasting;
 use crate::delta::Bases;
 use crate::error::chain;
@@ -28,10 +28,12 @@ pub(super) fn uploader(
         size: world.size(),
         patience: Patience {
             clock: options.clock.clone(),
-            timeout: options.upload_timeout,
+            timeout: options.commit_timeout.min(options.upload_timeout),
             takeover: options.takeover,
             is_final: false,
+            cutoff: Cutoff::default(),
         },
+        upload_timeout: options.upload_timeout,
         pace: options.pace.clone(),
         bases: bases.clone(),
         keep: options.keep_fast,
@@ -128,6 +130,7 @@ impl Checkpointer {
             timeout: self.options.commit_timeout,
             takeover: self.options.takeover,
             is_final: true,
+            cutoff: Cutoff::default(),
         })
     }
 

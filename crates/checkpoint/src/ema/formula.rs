@@ -9,6 +9,7 @@ use crate::Error;
 use crate::computed::{Computed, SharedSource, read_elements};
 use crate::source::Kept;
 use crate::source::{Source, StoredTensor};
+use cairn_store::Location;
 use cairn_tensor::{Blend, Running, absorb};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -121,6 +122,10 @@ struct OverSteps {
 }
 
 impl Values for OverSteps {
+    fn places(&self) -> Vec<Location> {
+        self.sources.iter().flat_map(Source::places).collect()
+    }
+
     fn values(&self, name: &str, elements: Range<usize>, values: &mut [u8]) -> Result<(), Error> {
         let mut rounded = vec![0; 4 * elements.len()];
         let mut rest = vec![0; 4 * elements.len()];
@@ -204,6 +209,13 @@ impl StoredAverage {
 }
 
 impl Values for Sum {
+    fn places(&self) -> Vec<Location> {
+        self.0
+            .iter()
+            .flat_map(|term| term.source.places())
+            .collect()
+    }
+
     fn values(&self, name: &str, elements: Range<usize>, values: &mut [u8]) -> Result<(), Error> {
         values.fill(0);
         let mut terms = self.0.iter();

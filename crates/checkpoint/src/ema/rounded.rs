@@ -3,6 +3,7 @@
 use crate::computed::Formula;
 use crate::source::StoredTensor;
 use crate::{Error, pool};
+use cairn_store::Location;
 use cairn_tensor::{DType, Overflow, cast};
 use std::ops::Range;
 
@@ -17,12 +18,19 @@ pub const MAX_COMPUTED_BUFFER_BYTES: usize = 4 * (3 * 8 * STRETCH_ELEMENTS + poo
 pub(super) trait Values: Send + Sync {
     /// Fills `values` with the elements `elements`, in row-major order, of the tensor `name`: little-endian `f64`.
     fn values(&self, name: &str, elements: Range<usize>, values: &mut [u8]) -> Result<(), Error>;
+
+    /// Where they are read from.
+    fn places(&self) -> Vec<Location>;
 }
 
 /// A formula whose values are rounded once, at the end.
 pub(super) struct Rounded<V>(pub(super) V);
 
 impl<V: Values> Formula for Rounded<V> {
+    fn places(&self) -> Vec<Location> {
+        self.0.places()
+    }
+
     fn fill(
         &self,
         name: &str,

@@ -83,6 +83,10 @@ impl Error {
                 "every rank must describe a tensor in the same way, and every launch needs its own session name"
             }
             Error::TargetTaken { .. } => "choose another folder, or pass `replace`",
+            Error::TargetIsSource { .. } => "choose another place for the result",
+            Error::TargetIsRun { .. } => {
+                "choose another folder; `cairn convert --to cairn` and `cairn reshard` add a step to a run"
+            }
             Error::Unfinished { .. } => {
                 "go on with it with `--resume`, or start over with `--replace`"
             }

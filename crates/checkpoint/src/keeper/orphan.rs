@@ -4,7 +4,7 @@ use super::{Draft, Snapshot};
 use crate::Error;
 use crate::checksum::{BLOCK_BYTES, crc32c};
 use crate::clock::Clock;
-use crate::commit::{Attempt, IfCommitted, Patience, Supersedes};
+use crate::commit::{Attempt, Cutoff, IfCommitted, Patience, Supersedes};
 use crate::copies::near;
 use crate::error::StoreContext;
 use crate::manifest::Manifest;
@@ -131,7 +131,9 @@ impl Orphan {
             clock: clock.clone(),
             timeout,
             takeover: Duration::ZERO,
-            is_final: true,
+            // What is in memory is tried again, for as long as it takes.
+            is_final: false,
+            cutoff: Cutoff::default(),
         };
         let (attempt, writer) = (self.attempt(), self.snapshot.writer);
         // What is durable may have left the fast tier.

@@ -37,6 +37,13 @@ fn back_to(store: &Arc<dyn Store>, step: u64) -> Checkpointer {
     run
 }
 
+fn history_of(store: &Arc<dyn Store>) -> History {
+    let steps = crate::run::committed_steps(store.as_ref()).unwrap();
+    let open = |step| Checkpoint::open(store.clone(), step).unwrap();
+    let found: Vec<Checkpoint> = steps.into_iter().map(open).collect();
+    history(store.as_ref(), found.iter().map(Checkpoint::manifest)).unwrap()
+}
+
 fn line(store: &Arc<dyn Store>, step: u64) -> u64 {
     let checkpoint = Checkpoint::open(store.clone(), step).unwrap();
     checkpoint.manifest().line
@@ -122,7 +129,7 @@ fn the_history_leads_from_the_newest_line_to_the_first() {
     save_all(&launch(&store), &[10, 20, 30]);
     save_all(&back_to(&store, 20), &[21, 22, 23]);
     save_all(&back_to(&store, 22), &[24]);
-    let history = History::read(store.as_ref(), 2, &BTreeMap::new()).unwrap();
+    let history = history_of(&store);
     let led = [(0, 10), (0, 20), (1, 21), (1, 22), (2, 24)];
     let abandoned = [(0, 30), (1, 23)];
     assert!(
@@ -143,19 +150,14 @@ fn where_nothing_says_where_a_line_began_no_older_step_counts_as_abandoned() {
     save_all(&launch(&store), &[10, 20]);
     save_all(&back_to(&store, 10), &[11]);
     store.delete(&line_key(1)).unwrap();
-    let history = History::read(store.as_ref(), 1, &BTreeMap::new()).unwrap();
-    assert!(history.contains(0, 20) && history.contains(1, 11));
-    // The steps themselves may know.
-    let known = BTreeMap::from([(
-        1,
-        Checkpoint::open(store.clone(), 11)
-            .unwrap()
-            .manifest()
-            .parent
-            .clone(),
-    )]);
-    let history = History::read(store.as_ref(), 1, &known).unwrap();
+    // The step itself knows.
+    let history = history_of(&store);
     assert!(history.contains(0, 10) && !history.contains(0, 20));
+    // Of a line whose steps are gone, nobody does.
+    save_all(&back_to(&store, 11), &[12]);
+    save_all(&back_to(&store, 11), &[13]);
+    let history = History::read(store.as_ref(), [(2, 13, None)]).unwrap();
+    assert!(history.contains(0, 20) && history.contains(2, 13));
 }
 
 #[test]

@@ -39,13 +39,9 @@ impl Facts {
     }
 }
 
-/// Which of `steps`, in the order in which they were committed, led to the last one.
+/// Which of `steps` led to the one that was committed last.
 pub(super) fn history(store: &dyn Store, steps: &[Facts]) -> Result<History, Error> {
-    let newest = steps.last().map_or(0, |facts| facts.line);
-    let mut forks = BTreeMap::new();
-    for facts in steps {
-        let fork = forks.entry(facts.line);
-        fork.or_insert_with(|| facts.parent.clone());
-    }
-    History::read(store, newest, &forks)
+    let places = steps.iter();
+    let places = places.map(|facts| (facts.line, facts.step, facts.parent.as_ref()));
+    History::read(store, places)
 }

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::source::{OpenFiles, Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_sharding::Region;
+use cairn_store::Location;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -92,6 +93,10 @@ impl Source for Cached<'_> {
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
+    }
+
+    fn places(&self) -> Vec<Location> {
+        self.source.places()
     }
 
     fn mend(&self) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! A source as a new checkpoint with another layout.
 
+use super::guard::refuse_input;
 use super::journal::{Journal, UNFINISHED_FOLDER};
 use super::output::{Frame, OutputFile, OutputItem};
 use super::{RewriteOptions, write_files};
@@ -71,6 +72,11 @@ pub fn rewrite(
     let plans: Vec<WriterPlan> = (0..new.world)
         .map(|rank| WriterPlan::of_rank(&layout, rank, new.world))
         .collect::<Result<_, _>>()?;
+    let folder = step_folder(new.step);
+    refuse_input(&source.places(), store.as_ref(), &folder, [].into_iter())?;
+    if options.dry_run {
+        return Ok(report(new, &plans));
+    }
     let mut journal = open_journal(store.as_ref(), new, options)?;
     let begun = journal.as_ref().and_then(|journal| journal.attempt());
     let attempt = Attempt {
@@ -95,12 +101,16 @@ pub fn rewrite(
         attempt.commit(store.as_ref())?;
     }
     journal.map_or(Ok(()), Journal::close)?;
+    Ok(report(new, &plans))
+}
+
+fn report(new: &NewCheckpoint, plans: &[WriterPlan]) -> RewriteReport {
     let images = plans.iter().filter_map(|plan| plan.image.as_ref());
-    Ok(RewriteReport {
+    RewriteReport {
         step: new.step,
         files: images.clone().count(),
         len_bytes: images.map(|image| image.len).sum(),
-    })
+    }
 }
 
 /// The journal of a rewrite that has an identity.

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::computed::SharedSource;
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_sharding::Region;
+use cairn_store::Location;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -67,6 +68,10 @@ impl Source for Chosen {
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
+    }
+
+    fn places(&self) -> Vec<Location> {
+        self.source.places()
     }
 
     fn mend(&self) -> Vec<String> {

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// How the name of the folder begins in which an unfinished rewrite lies.
 pub const UNFINISHED_FOLDER: &str = ".cairn-convert";
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// How far a rewrite is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 pub(super) enum Phase {
     /// Data is being written; the target is as it was.
     Writing,
-    /// All data is there; what it replaces is being deleted.
+    /// Everything is there; what it replaces is being deleted.
     Whole,
     /// Nothing is in the way; files are being moved to their places.
     Clear,
@@ -165,8 +165,7 @@ impl<'a> Journal<'a> {
 
     /// Ends the rewrite: there is nothing left to take up.
     pub(super) fn close(self) -> Result<(), Error> {
-        let key = self.key();
-        self.store.delete(&key).doing(|| format!("delete `{key}`"))
+        self.discard()
     }
 
     /// Writes the journal; the first time this begins the rewrite.

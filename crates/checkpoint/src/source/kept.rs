@@ -4,6 +4,7 @@ use crate::Error;
 use crate::computed::SharedSource;
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_sharding::Region;
+use cairn_store::Location;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -79,6 +80,10 @@ impl Source for Kept {
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
+    }
+
+    fn places(&self) -> Vec<Location> {
+        self.source.places()
     }
 
     fn mend(&self) -> Vec<String> {

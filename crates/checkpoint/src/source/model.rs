@@ -5,7 +5,7 @@ use crate::Error;
 use crate::error::StoreContext;
 use cairn_formats::{Chunks, Encoding, Model, PieceAt, Tensor, torch_zip};
 use cairn_sharding::{Piece, Region};
-use cairn_store::{ObjectReader, Store};
+use cairn_store::{Location, ObjectReader, Store};
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -17,16 +17,27 @@ pub struct ModelSource {
     store: Arc<dyn Store>,
     model: Model,
     chunks: Chunks,
+    /// Whether the folder that it lies in is somebody else's.
+    is_file: bool,
 }
 
 impl ModelSource {
-    /// A model that lies in `store`.
+    /// A model that is the folder `store` is rooted at.
     pub fn new(store: Arc<dyn Store>, model: Model) -> Self {
         let chunks = Chunks::new(&model);
         Self {
             store,
             model,
             chunks,
+            is_file: false,
+        }
+    }
+
+    /// A model that is a file in `store`, among others.
+    pub fn of_file(store: Arc<dyn Store>, model: Model) -> Self {
+        Self {
+            is_file: true,
+            ..Self::new(store, model)
         }
     }
 
@@ -155,6 +166,14 @@ impl Source for ModelSource {
             Ok((key.clone(), bytes))
         };
         self.model.assets.iter().map(read).collect()
+    }
+
+    fn places(&self) -> Vec<Location> {
+        let files = self.model.files.iter().map(|file| file.key.as_str());
+        let assets = self.model.assets.iter().map(String::as_str);
+        let folder = (!self.is_file).then_some("");
+        let keys = folder.into_iter().chain(files).chain(assets);
+        keys.flat_map(|key| self.store.locations(key)).collect()
     }
 }
 

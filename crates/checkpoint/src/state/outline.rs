@@ -110,6 +110,7 @@ impl Outline {
             values: BTreeMap::new(),
             rank_values: BTreeMap::new(),
             watch: None,
+            condition: None,
         })
     }
 

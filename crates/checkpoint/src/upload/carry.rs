@@ -4,7 +4,7 @@ use super::{Origin, Route, Upload, marks};
 use crate::Error;
 use crate::checkpoint::StoredFile;
 use crate::checksum::sha256_hex;
-use crate::commit::{Attempt, IfCommitted};
+use crate::commit::{Attempt, IfCommitted, Patience};
 use crate::copies::{Checksums, Copying, is_absent, read_manifest};
 use crate::delta::{References, pin};
 use crate::error::StoreContext;
@@ -14,6 +14,7 @@ use crate::packed;
 use crate::part::{Part, parse_whole};
 use crate::tags::is_tag;
 use cairn_store::{Error as StoreError, PutMode, Store};
+use std::time::Duration;
 
 impl Upload {
     /// Uploads what is not there yet, and commits when all writers' files are. Whether the step is durable now.
@@ -87,8 +88,7 @@ impl Upload {
     fn commit(&self, attempt: &Attempt, route: &Route) -> Result<bool, Error> {
         let durable = route.tiers.durable().as_ref();
         if self.origin == Origin::Saved {
-            attempt.wait(durable, route.rank, &route.patience)?;
-            return Ok(true);
+            return self.wait_for_others(attempt, route).map(|()| true);
         }
         // Whoever uploads last finds nothing missing.
         if attempt.is_complete(durable)? {
@@ -96,6 +96,35 @@ impl Upload {
             return Ok(true);
         }
         attempt.is_safe(durable)
+    }
+
+    /// Waits for the files of the other ranks, and uploads those of ranks that do not come where this one has them, too: on a fast tier that all share.
+    /// A rank that is only slow finds them there.
+    fn wait_for_others(&self, attempt: &Attempt, route: &Route) -> Result<(), Error> {
+        let (durable, patience) = (route.tiers.durable().as_ref(), &route.patience);
+        let missing = match attempt.wait(durable, route.rank, patience) {
+            Err(Error::WritersMissing { missing, .. })
+                if !route.tiers.is_per_node()
+                    && !patience.cutoff.is_over(patience.clock.as_ref()) =>
+            {
+                missing
+            }
+            waited => return waited,
+        };
+        let step = self.step();
+        tracing::warn!(
+            step,
+            ?missing,
+            "the files of ranks that did not come are uploaded in their place"
+        );
+        for writer in missing {
+            upload_writer(route, &attempt.keys(), writer)?;
+        }
+        let at_once = Patience {
+            timeout: Duration::ZERO,
+            ..patience.clone()
+        };
+        attempt.wait(durable, route.rank, &at_once)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Route, Upload, marks, pending::pending};
 use crate::Error;
-use crate::commit::Attempt;
+use crate::commit::{Attempt, Patience};
 use crate::error::chain;
 use crate::outcome::stopped;
 use crate::saving::Saving;
@@ -15,6 +15,9 @@ use std::time::Duration;
 
 /// The first and the longest pause after a try that failed.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How long a run that is being closed waits for the files of other ranks, so that the last step of a training is durable when it ends.
+const CLOSING: Duration = Duration::from_secs(30);
 
 /// How soon a pause ends when the run is closed.
 const SLICE: Duration = Duration::from_millis(100);
@@ -96,7 +99,8 @@ impl Uploader {
         let queue = self.shared.lock();
         let trying = queue.jobs.front().map(|job| &job.upload);
         queue.failed.iter().chain(trying).find_map(|upload| {
-            let (step, source) = (upload.step(), upload.unseen_failure()?);
+            let failure = upload.unseen_failure(&self.shared.route)?;
+            let (step, source) = (upload.step(), failure);
             Some(Error::NotUploaded { step, source })
         })
     }
@@ -120,8 +124,18 @@ impl Uploader {
 }
 
 impl Drop for Uploader {
+    /// What this rank has to upload is uploaded. Others' files are waited for a while, and not at all if they were missing before.
     fn drop(&mut self) {
-        self.shared.lock().closing = true;
+        let mut queue = self.shared.lock();
+        queue.closing = true;
+        let front = queue.jobs.front();
+        let patience = match front.is_some_and(|job| job.upload.is_missing_others()) {
+            true => Duration::ZERO,
+            false => CLOSING,
+        };
+        drop(queue);
+        let Patience { clock, cutoff, .. } = &self.shared.route.patience;
+        cutoff.set(clock.elapsed() + patience);
         self.shared.changed.notify_all();
         let thread = self.thread.get_mut();
         if let Some(thread) = thread.unwrap_or_else(PoisonError::into_inner).take() {
@@ -195,7 +209,8 @@ impl Shared {
         if done {
             self.prune();
         }
-        job.upload.tell(tried);
+        let now = self.route.patience.clock.elapsed();
+        job.upload.tell(tried, now);
         if done {
             return true;
         }

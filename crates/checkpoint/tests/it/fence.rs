@@ -122,6 +122,42 @@ fn a_ring_of_one_buffer_is_enough() {
     train(8, options, false);
 }
 
+/// One thread has no chunk left to fill and another no buffer to fill: whoever is left passes on what is on its way.
+#[test]
+fn a_ring_smaller_than_what_cannot_wait_is_passed_from_thread_to_thread() {
+    const LEN: usize = (16 << 20) + 5;
+    for (buffers, capture_threads) in [(1, 4), (2, 3), (2, 4)] {
+        let options = Options {
+            staging_bytes: Some(buffers * (8 << 20)),
+            capture_threads,
+            ..Options::default()
+        };
+        let device = Simulated::new(buffers, Duration::from_micros(500));
+        // What finds no room in scratch memory is copied before `save` returns.
+        device.limit_scratch(0);
+        let tensors = [5, LEN].map(|len| (device.tensor(&vec![1; len]), len));
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let run = run(options);
+            for step in 1..=2 {
+                let saving = save_tensors(&run, step, &tensors, false);
+                let changed = u8::try_from(step).unwrap() + 1;
+                for (tensor, _) in &tensors {
+                    tensor.fill(TRAINING, changed);
+                }
+                saving.wait().unwrap();
+            }
+            let bytes = [1, 2].map(|step| loaded(&run, step, "t1", LEN));
+            let _ = done.send(bytes);
+        });
+        let bytes = ended.recv_timeout(Duration::from_secs(60));
+        let bytes = bytes.expect("a save waits for a buffer that nobody gives back");
+        for (step, bytes) in (1..).zip(bytes) {
+            assert!(bytes.iter().all(|byte| *byte == step), "step {step}");
+        }
+    }
+}
+
 #[test]
 fn saves_that_queue_are_each_their_own_step() {
     let options = Options {

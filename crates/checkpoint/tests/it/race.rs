@@ -121,7 +121,7 @@ fn dies_at_commit(store: &Arc<dyn Store>) -> Arc<dyn Store> {
 }
 
 #[test]
-fn a_late_writer_commits_what_the_others_gave_up_on() {
+fn a_late_writer_does_not_complete_what_the_others_gave_up_on() {
     let model = Model::on("dp=2,tp=2", 1);
     for late in 0..4 {
         let store = memory();
@@ -134,13 +134,16 @@ fn a_late_writer_commits_what_the_others_gave_up_on() {
             &SaveOptions::default(),
             &deadlines(500, 10),
         );
-        results[0].as_ref().unwrap();
-        model.assert_whole(&latest(&store));
+        // Its state may be that of a later moment.
+        let error = results[0].as_ref().unwrap_err();
+        assert!(matches!(**error, Error::WriterFailed { .. }), "{error}");
+        let opened = Checkpoint::open(store.clone(), 1);
+        assert!(matches!(opened, Err(Error::Incomplete { .. })));
     }
 }
 
 #[test]
-fn a_save_whose_late_writer_died_can_be_finished() {
+fn a_save_that_its_writers_gave_up_is_not_finished() {
     let model = Model::on("dp=2,tp=2", 1);
     let store = memory();
     give_up_on(2, "job", &model, &store);
@@ -158,10 +161,10 @@ fn a_save_whose_late_writer_died_can_be_finished() {
         &deadlines(500, 10),
     );
     results[0].as_ref().unwrap_err();
-    assert!(unfinished(store.as_ref(), 1).unwrap()[0].is_complete());
-    finish(store.as_ref(), 1).unwrap();
-    finish(store.as_ref(), 1).unwrap();
-    model.assert_whole(&latest(&store));
+    let left = &unfinished(store.as_ref(), 1).unwrap()[0];
+    assert!(left.missing.is_empty() && left.is_given_up && !left.is_complete());
+    let error = finish(store.as_ref(), 1).unwrap_err();
+    assert!(matches!(error, Error::Incomplete { .. }), "{error}");
 }
 
 #[test]
@@ -169,11 +172,16 @@ fn a_part_whose_data_is_gone_is_not_committed() {
     let model = Model::on("dp=2,tp=2", 1);
     let store = memory();
     let dying = dies_at_commit(&store);
+    // As if the others had died, too.
     give_up_on(2, "job", &model, &store);
     let worlds = &launch("job", 4)[2..=2];
     let options = deadlines(500, 10);
     let results = model.launch(&dying, worlds, 1, &SaveOptions::default(), &options);
     results[0].as_ref().unwrap_err();
+    let left = &unfinished(store.as_ref(), 1).unwrap()[0];
+    store
+        .delete(&format!("step-00000001/{}/FAILED", left.attempt))
+        .unwrap();
     let attempt = &unfinished(store.as_ref(), 1).unwrap()[0];
     assert!(attempt.is_complete());
     let data = format!("step-00000001/{}/00002.safetensors", attempt.attempt);

@@ -8,7 +8,7 @@ use cairn_checkpoint::{
     finish, is_timeline, step_folder, survey, verify,
 };
 use cairn_store::testing::{CrashPlan, CrashStore};
-use cairn_store::{PutMode, Store};
+use cairn_store::{Local, PutMode, Store};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -477,4 +477,40 @@ fn a_mark_of_deletion_that_is_damaged_stops_no_pruning() {
     assert_eq!(all_steps(store.as_ref()).unwrap(), [1, 3]);
     // Nor a save of the step.
     Model::on("tp=2", 1).save_ok(&store, 1);
+}
+
+#[test]
+fn a_step_behind_a_link_is_read_and_kept_and_nothing_in_it_is_deleted() {
+    let place = tempfile::tempdir().unwrap();
+    let (run, archive) = (place.path().join("run"), place.path().join("archive"));
+    let store: Arc<dyn Store> = Arc::new(Local::new(&run));
+    for step in 1..=3 {
+        for result in Model::on("tp=2", step).save(&store, step, &SaveOptions::default()) {
+            result.unwrap();
+        }
+    }
+    // Somebody moved one to another disk, which has a folder of its own; another never came to an end there.
+    std::fs::rename(run.join("step-00000001"), &archive).unwrap();
+    std::os::unix::fs::symlink(&archive, run.join("step-00000001")).unwrap();
+    std::fs::create_dir(archive.join("lost+found")).unwrap();
+    std::fs::write(archive.join("lost+found/file"), "evidence").unwrap();
+    let uncommitted = place.path().join("uncommitted");
+    std::fs::create_dir_all(uncommitted.join("attempt")).unwrap();
+    std::fs::write(uncommitted.join("attempt/00000.part"), "evidence").unwrap();
+    std::os::unix::fs::symlink(&uncommitted, run.join("step-00000000")).unwrap();
+
+    let plan = plan_later(&store, &last(1), 2 * HOUR);
+    assert_eq!(kept(&plan), [1, 3]);
+    assert_eq!(plan.keep[&1], "it lies behind a link");
+    assert_eq!(removed(&plan), [2]);
+    assert_eq!(plan.leftovers, Vec::<String>::new());
+    assert_eq!(prune(store.as_ref(), &plan).unwrap(), Vec::<u64>::new());
+    for kept in [
+        "archive/COMMIT",
+        "archive/lost+found/file",
+        "uncommitted/attempt/00000.part",
+    ] {
+        assert!(place.path().join(kept).exists(), "{kept}");
+    }
+    Checkpoint::open(store, 1).unwrap().check().unwrap();
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-The keeper runs in the foreground until it is interrupted; it then ends what it writes. Trainers of the same user find it by
+The keeper runs in the foreground until it is interrupted; it then ends what it writes, and its exit code is 1 if
+something could not be committed and is lost with its memory. Trainers of the same user find it by
 CAIRN_KEEPER, or at the place where keepers listen. docs/guide/keeper.md has a unit for systemd.
 
 Examples:
@@ -49,10 +50,10 @@ pub(crate) struct KeeperServe {
     /// The most memory for one run [default: all of it]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) max_run_bytes: Option<u64>,
-    /// How long a snapshot stays that is safe and whose trainer is gone
+    /// How long a snapshot stays that is committed and whose trainer is gone; what could not be committed stays
     #[arg(long, value_name = "AGE", default_value = "1h", value_parser = parse_age)]
     pub(crate) forget_after: Duration,
-    /// How long to wait for the other writers of a step that the keeper ends
+    /// How long to wait for the other writers of a step that the keeper ends, before it is `stuck` and tried now and then
     #[arg(long, value_name = "AGE", default_value = "10min", value_parser = parse_age)]
     pub(crate) commit_timeout: Duration,
 }

@@ -7,6 +7,7 @@ use clap::Args;
 #[command(after_help = "\
 CONFIG is a mergekit YAML file, as it is, or a MergeConfig of Paddle in JSON.
 Models are whatever Cairn opens; `path+adapter` adds a LoRA adapter.
+The result gathers in `.cairn-convert` in its folder, and what is there stays as it was until all of it is on disk.
 
 Examples:
   cairn merge merge.yml merged
@@ -30,7 +31,7 @@ pub(crate) struct Merge {
     /// Keep the files that an earlier try of this merge finished, and write the others
     #[arg(long, conflicts_with = "replace")]
     pub(crate) resume: bool,
-    /// Delete the model that is there and write this one
+    /// Put the result in the place of what is there, once all of it is on disk
     #[arg(long)]
     pub(crate) replace: bool,
     /// Show what would be done, and write nothing

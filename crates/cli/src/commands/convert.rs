@@ -48,25 +48,26 @@ pub(crate) fn run(args: &Convert, printer: &Printer) -> Result<Exit, Error> {
         step: args.step,
         replace: args.replace,
     };
-    target.refuse_taken(std::slice::from_ref(&args.source))?;
     let mut weights = Weights::choose(&args.weights, opened)?;
     if args.to == Format::Hf && args.weights.keys.is_empty() {
         weights.without_averages();
     }
     let output = Output::plan(&target, &weights)?;
     let report = Report::new(args, &target, &weights, &output)?;
-    if args.plan {
-        printer.report(&report, || report.text(printer.paint()))?;
-        return Ok(Exit::Done);
-    }
     let options = RewriteOptions {
         memory_bytes: args.memory,
         verify: !args.no_verify,
         identity: weights.identity.clone(),
         unfinished: on_unfinished(args.resume, args.replace),
         replace: args.replace,
+        dry_run: args.plan,
         ..RewriteOptions::default()
     };
+    if args.plan {
+        output.write(&options)?;
+        printer.report(&report, || report.text(printer.paint()))?;
+        return Ok(Exit::Done);
+    }
     let bar = printer.progress("convert", report.len_bytes, options.progress.clone());
     output.write(&options)?;
     drop(bar);

@@ -13,7 +13,9 @@ use crate::printer::Printer;
 use crate::table::{Paint, Table};
 use crate::units::{plural, size};
 use cairn::checkpoint::edit::{assigned, renamed};
-use cairn::checkpoint::{Checkpointer, Manifest, NewCheckpoint, RewriteOptions, World};
+use cairn::checkpoint::{
+    Checkpointer, Error as CheckpointError, Manifest, NewCheckpoint, RewriteOptions, World,
+};
 use cairn::sharding::TensorSpec;
 use cairn::store::redact;
 use serde::Serialize;
@@ -40,7 +42,6 @@ struct Report {
 pub(crate) fn run(args: &Edit, printer: &Printer) -> Result<Exit, Error> {
     let opened = open(&args.path, printer)?;
     let target = target(args, &opened)?;
-    target.refuse_taken(std::slice::from_ref(&args.path))?;
     let lost = rank_values(&opened)?;
     let manifest = opened.checkpoint().map(|found| found.manifest().clone());
     let mut weights = Weights::all(opened)?;
@@ -70,16 +71,27 @@ pub(crate) fn run(args: &Edit, printer: &Printer) -> Result<Exit, Error> {
     };
     if !args.plan {
         warn_of_rank_values(&lost, printer);
-        let options = RewriteOptions {
-            memory_bytes: args.memory,
-            ..RewriteOptions::default()
-        };
-        let bar = printer.progress("edit", report.len_bytes, options.progress.clone());
-        output.write(&options)?;
-        drop(bar);
     }
+    let options = RewriteOptions {
+        memory_bytes: args.memory,
+        dry_run: args.plan,
+        ..RewriteOptions::default()
+    };
+    let bar = printer.progress("edit", report.len_bytes, options.progress.clone());
+    output.write(&options).map_err(without_replace)?;
+    drop(bar);
     printer.report(&report, || report.text(printer.paint()))?;
     Ok(Exit::Done)
+}
+
+/// What is in the way of an edit stays there.
+fn without_replace(error: Error) -> Error {
+    match error {
+        Error::Checkpoint(CheckpointError::TargetTaken { url, files }) => {
+            Error::OutTaken { url, files }
+        }
+        error => error,
+    }
 }
 
 /// Where the result goes: to a run as a new step, else where `--out` says, in the format of the source.

@@ -72,7 +72,6 @@ pub(crate) fn run(args: &Args, printer: &Printer) -> Result<Exit, Error> {
         step: args.step.or(step),
         replace: args.replace,
     };
-    target.refuse_taken(&args.sources)?;
     let average = average(args, steps)?;
     let computed = Arc::new(average.source);
     let mut weights = Weights::of_average(computed.clone(), values);
@@ -98,16 +97,15 @@ pub(crate) fn run(args: &Args, printer: &Printer) -> Result<Exit, Error> {
         memory_bytes: args.memory + weights.buffer_bytes,
         target_text: target.text(output.step()),
     };
-    if !args.dry_run {
-        let options = RewriteOptions {
-            memory_bytes: args.memory,
-            replace: args.replace,
-            ..RewriteOptions::default()
-        };
-        let bar = printer.progress("ema", report.len_bytes, options.progress.clone());
-        output.write(&options)?;
-        drop(bar);
-    }
+    let options = RewriteOptions {
+        memory_bytes: args.memory,
+        replace: args.replace,
+        dry_run: args.dry_run,
+        ..RewriteOptions::default()
+    };
+    let bar = printer.progress("ema", report.len_bytes, options.progress.clone());
+    output.write(&options)?;
+    drop(bar);
     printer.report(&report, || report.text(printer.paint()))?;
     if !args.dry_run {
         let seconds = start.elapsed().as_secs_f64();

@@ -19,6 +19,8 @@ struct Served {
     socket: String,
     max_bytes: u64,
     max_run_bytes: u64,
+    /// What could not be committed and was in memory alone.
+    lost: Vec<HeldStatus>,
 }
 
 pub(crate) fn run(args: &Keeper, printer: &Printer) -> Result<Exit, Error> {
@@ -51,16 +53,38 @@ fn serve(args: &KeeperServe, printer: &Printer) -> Result<Exit, Error> {
         path.display()
     ));
     tell("READY=1", printer);
-    let served = server.run();
+    let lost = server.run(|text| printer.warn(text));
     tell("STOPPING=1", printer);
-    served?;
+    let lost = lost?;
+    for held in &lost {
+        printer.warn(&format!(
+            "step {} of `{}`, captured by writer {}, is lost with this keeper's memory: {}",
+            held.step,
+            held.run,
+            held.writer,
+            held.reason
+                .as_deref()
+                .unwrap_or("it could not be committed")
+        ));
+    }
+    let exit = match lost.is_empty() {
+        true => Exit::Done,
+        false => Exit::Differs,
+    };
     let served = Served {
         socket: path.display().to_string(),
         max_bytes: limits.max_bytes,
         max_run_bytes: limits.max_run_bytes,
+        lost,
     };
-    printer.report(&served, || "stopped, with everything written\n".to_string())?;
-    Ok(Exit::Done)
+    printer.report(&served, || match served.lost.len() {
+        0 => "stopped, with everything written\n".to_string(),
+        lost => format!(
+            "stopped; {} could not be written\n",
+            plural(lost, "snapshot")
+        ),
+    })?;
+    Ok(exit)
 }
 
 fn socket(given: &Option<PathBuf>) -> PathBuf {
@@ -106,7 +130,10 @@ fn row(held: &HeldStatus) -> Vec<Cell> {
     };
     let orphan = held.orphan.then(|| "its trainer is gone".to_string());
     let read = (held.readers > 0).then(|| format!("read by {}", held.readers));
-    let notes = [held.reason.clone(), orphan, read].into_iter().flatten();
+    let tries = (held.tries > 0).then(|| format!("tried {}", plural(held.tries as usize, "time")));
+    let notes = [held.reason.clone(), tries, orphan, read]
+        .into_iter()
+        .flatten();
     let since = Duration::try_from_secs_f64(held.seconds).unwrap_or_default();
     vec![
         held.run.clone().into(),

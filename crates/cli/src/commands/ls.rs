@@ -7,8 +7,8 @@ use crate::printer::Printer;
 use crate::table::{Cell, Paint, Style, Table, cell};
 use crate::units::{age, plural, size};
 use cairn::checkpoint::{
-    COMMIT, DeltaSummary, Manifest, StepState, Unfinished, all_steps, each_step, is_timeline,
-    step_folder, survey,
+    COMMIT, DeltaSummary, Manifest, StepState, Unfinished, all_steps, each_step, history,
+    is_timeline, step_folder, survey,
 };
 use cairn::store::{Store, Tiered};
 use serde::Serialize;
@@ -39,6 +39,10 @@ struct Step {
     packed: Option<Packed>,
     writers: Option<usize>,
     tags: Vec<String>,
+    /// How often the run went back before it was saved.
+    line: Option<u64>,
+    /// Whether the run went back to before it since.
+    abandoned: bool,
     /// Which tiers have it, of a run that has tiers.
     #[serde(skip_serializing_if = "Option::is_none")]
     tiers: Option<Vec<&'static str>>,
@@ -92,12 +96,14 @@ pub(crate) fn run(args: &Ls, printer: &Printer) -> Result<Exit, Error> {
     let mut steps = all_steps(run.as_ref())?;
     steps.retain(|step| only.is_none_or(|only| only == *step));
     steps.reverse();
-    let steps = each_step(run.as_ref(), &steps, |step| look_at(&run, step))?;
+    let found = each_step(run.as_ref(), &steps, |step| look_at(&run, step))?;
+    let steps = with_history(run.as_ref(), found)?;
     let report = Report {
         run: run.url(),
         latest: steps
             .iter()
-            .find(|step| step.state == "complete")
+            .filter(|step| step.state == "complete")
+            .max_by_key(|step| (step.line, step.step))
             .map(|step| step.step),
         steps,
     };
@@ -105,7 +111,19 @@ pub(crate) fn run(args: &Ls, printer: &Printer) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
+/// Says of each step whether it led to the newest one.
+fn with_history(run: &dyn Store, found: Vec<(Step, Option<Manifest>)>) -> Result<Vec<Step>, Error> {
+    let manifests = found.iter().filter_map(|(_, manifest)| manifest.as_ref());
+    let history = history(run, manifests)?;
+    let told = found.into_iter().map(|(step, manifest)| Step {
+        line: manifest.as_ref().map(|it| it.line),
+        abandoned: manifest.is_some_and(|it| !history.contains(it.line, it.step)),
+        ..step
+    });
+    Ok(told.collect())
+}
+
+fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<(Step, Option<Manifest>), Error> {
     let listing = run.list(&step_folder(step))?;
     let commit = format!("{}/{COMMIT}", step_folder(step));
     // What was not saved as a whole is as old as its commit, or its last sign of life.
@@ -122,9 +140,12 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
         packed: None,
         writers: None,
         tags: Vec::new(),
+        line: None,
+        abandoned: false,
         tiers: run.tiers().map(|tiers| holders(tiers, step)).transpose()?,
         note: None,
     };
+    let mut manifest = None;
     match survey(run, step, 0.0, &|_| ())? {
         StepState::Whole(checkpoint, _) => {
             let age = checkpoint.manifest().age();
@@ -133,10 +154,12 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
             found.delta = delta(checkpoint.manifest());
             found.packed = Packed::of(checkpoint.manifest());
             found.tags = checkpoint.tags()?;
+            manifest = Some(checkpoint.manifest().clone());
         }
         StepState::Damaged(checkpoint, report) => {
             found.state = "damaged";
-            found.writers = checkpoint.map(|checkpoint| checkpoint.manifest().writers());
+            manifest = checkpoint.map(|checkpoint| checkpoint.manifest().clone());
+            found.writers = manifest.as_ref().map(Manifest::writers);
             found.note = Some(first_damage(&report.damage));
         }
         StepState::Incomplete(attempts) => {
@@ -161,7 +184,7 @@ fn look_at(run: &Arc<dyn Store>, step: u64) -> Result<Step, Error> {
             found.note = Some(error.to_string());
         }
     }
-    Ok(found)
+    Ok((found, manifest))
 }
 
 fn delta(manifest: &Manifest) -> Option<Delta> {
@@ -268,8 +291,10 @@ impl Report {
             _ => Style::Yellow,
         };
         let latest = (self.latest == Some(step.step)).then(|| "latest".to_string());
+        let abandoned = step.abandoned.then(|| "abandoned".to_string());
         let tags: Vec<String> = latest
             .into_iter()
+            .chain(abandoned)
             .chain(step.tags.iter().cloned())
             .collect();
         let seconds = step.age_seconds.map(std::time::Duration::from_secs);

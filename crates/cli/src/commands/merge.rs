@@ -62,17 +62,16 @@ pub(crate) fn run(args: &Args, printer: &Printer) -> Result<Exit, Error> {
     };
     let merge = Merge::new(config, options)?;
     let mut report = Report::new(args, target.clone(), &merge, options)?;
-    if !args.dry_run {
-        let options = WriteOptions {
-            resume: args.resume,
-            replace: args.replace,
-            progress: Arc::default(),
-        };
-        let bar = printer.progress("merge", report.write_bytes, options.progress.clone());
-        let written = merge.write(&store::open(&target)?, &options)?;
-        drop(bar);
-        report.kept = written.kept;
-    }
+    let options = WriteOptions {
+        resume: args.resume,
+        replace: args.replace,
+        dry_run: args.dry_run,
+        progress: Arc::default(),
+    };
+    let bar = printer.progress("merge", report.write_bytes, options.progress.clone());
+    let written = merge.write(&store::open(&target)?, &options)?;
+    drop(bar);
+    report.kept = written.kept;
     printer.report(&report, || report.text(printer.paint()))?;
     if !args.dry_run {
         let seconds = start.elapsed().as_secs_f64();

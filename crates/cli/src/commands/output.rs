@@ -9,8 +9,7 @@ use crate::units::size;
 use cairn::checkpoint::{
     DcpContents, FileContents, FileFormat, IfCommitted, Layout, NewCheckpoint, PlannedFile,
     RewriteOptions, SaveOptions, SavePlan, ShardRules, export_dcp, export_file, export_hf,
-    export_safetensors, model_files, plan_dcp, plan_file, plan_hf, plan_safetensors, rewrite,
-    split_path,
+    export_safetensors, plan_dcp, plan_file, plan_hf, plan_safetensors, rewrite, split_path,
 };
 use cairn::formats::torch_zip::value_archive;
 use cairn::sharding::Mesh;
@@ -84,37 +83,6 @@ impl Target {
             }
             Format::Hf | Format::Dcp => (store::open(&self.path)?, None),
         })
-    }
-
-    /// An error if a model is in the way that is not to be replaced, or is itself what is read.
-    pub(crate) fn refuse_taken(&self, sources: &[String]) -> Result<(), Error> {
-        let (folder, file) = self.store()?;
-        let taken = match file {
-            _ if self.format == Format::Cairn => return Ok(()),
-            Some(file) => folder
-                .head(&file)?
-                .into_iter()
-                .map(|meta| meta.key)
-                .collect(),
-            None => model_files(folder.as_ref())?,
-        };
-        if taken.is_empty() {
-            return Ok(());
-        }
-        let path = self.path.clone();
-        let place = Self::place(&path);
-        if sources.iter().any(|source| Self::place(source) == place) {
-            return Err(Error::SamePlace { path });
-        }
-        match self.replace {
-            true => Ok(()),
-            false => Err(Error::TargetTaken { path, files: taken }),
-        }
-    }
-
-    /// A path in the one form that all ways to write it have.
-    fn place(path: &str) -> String {
-        store::open(path).map_or_else(|_| path.to_string(), |store| store.url())
     }
 
     /// What it is, and where.
@@ -230,7 +198,7 @@ impl<'a> Output<'a> {
         values.filter(is_lost).cloned().collect()
     }
 
-    /// Writes everything.
+    /// Writes everything, or with `dry_run` finds out whether it could.
     pub(crate) fn write(&self, options: &RewriteOptions) -> Result<(), Error> {
         let (source, names) = (self.weights.source.as_ref(), &self.names);
         match &self.form {

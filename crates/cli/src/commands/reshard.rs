@@ -54,17 +54,19 @@ pub(crate) fn run(args: &Reshard, printer: &Printer) -> Result<Exit, Error> {
         },
     };
     let report = Report::new(args, &weights, &new, &plan);
-    if args.dry_run {
-        printer.report(&report, || report.text(&plan, printer.paint()))?;
-        return Ok(Exit::Done);
-    }
-    warn_of_rank_values(&lost, printer);
     let options = RewriteOptions {
         memory_bytes: args.memory,
         identity: weights.identity.clone(),
         unfinished: on_unfinished(args.resume, args.replace),
+        dry_run: args.dry_run,
         ..RewriteOptions::default()
     };
+    if args.dry_run {
+        rewrite(source, &target, &new, &options)?;
+        printer.report(&report, || report.text(&plan, printer.paint()))?;
+        return Ok(Exit::Done);
+    }
+    warn_of_rank_values(&lost, printer);
     let bar = printer.progress("reshard", plan.len_bytes(), options.progress.clone());
     rewrite(source, &target, &new, &options)?;
     drop(bar);

@@ -10,9 +10,9 @@ use crate::units::{plural, size};
 use cairn::checkpoint::Place;
 use cairn::checkpoint::signing::PublicKey;
 use cairn::checkpoint::{
-    COMMIT, Checkpoint, Checkpointer, Error as CheckpointError, ModelSource, Options, Sample,
-    StepState, Unfinished, World, all_steps, each_step, finish, step_folder, survey, survey_signed,
-    unfinished,
+    COMMIT, Checkpoint, Checkpointer, Error as CheckpointError, Manifest, ModelSource, Options,
+    Sample, StepState, Unfinished, World, all_steps, each_step, finish, step_folder, survey,
+    survey_signed, unfinished,
 };
 use cairn::store::Store;
 use cairn::store::redact;
@@ -40,6 +40,9 @@ struct Step {
     len_bytes: u64,
     checked_bytes: u64,
     problems: Vec<String>,
+    /// Whether its commit says which launch each part is from; those of several writers are of one moment if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    one_moment: Option<bool>,
 }
 
 impl Step {
@@ -52,6 +55,7 @@ impl Step {
             len_bytes: 0,
             checked_bytes: 0,
             problems: Vec::new(),
+            one_moment: None,
         }
     }
 }
@@ -92,6 +96,17 @@ pub(crate) fn run(args: &Verify, printer: &Printer) -> Result<Exit, Error> {
             format!("; `--seed {seed}` reads the same bytes")
         });
         printer.note(&format!("read {bytes} in {seconds:.1} s{which}"));
+    }
+    let unproven = { report.steps.iter() }.filter(|step| step.one_moment == Some(false));
+    match unproven.count() {
+        0 => {}
+        count => printer.note(&format!(
+            "{} by a version that did not record which launch each part is from; `docs/errata.md` tells when parts of two moments could meet",
+            match count {
+                1 => "1 step was saved".to_string(),
+                _ => format!("{count} steps were saved"),
+            }
+        )),
     }
     if report.exit() == Exit::Incomplete {
         printer.note(match args.finish {
@@ -203,8 +218,12 @@ fn bytes_of(run: &Arc<dyn Store>, steps: &[u64]) -> u64 {
 }
 
 fn describe(step: u64, state: StepState) -> Result<Step, Error> {
+    let mut one_moment = None;
     let (state, report) = match state {
-        StepState::Whole(_, report) => ("complete", report),
+        StepState::Whole(checkpoint, report) => {
+            one_moment = Some(is_of_one_moment(checkpoint.manifest()));
+            ("complete", report)
+        }
         StepState::Damaged(_, report) => ("damaged", report),
         StepState::Incomplete(attempts) => {
             return Ok(Step {
@@ -228,8 +247,14 @@ fn describe(step: u64, state: StepState) -> Result<Step, Error> {
         len_bytes: report.len_bytes,
         checked_bytes: report.checked_bytes,
         problems: report.damage.iter().map(problem).collect(),
+        one_moment,
         ..Step::new(Some(step), state)
     })
+}
+
+/// Whether it is sure that all parts of a step were saved by one call of `save`.
+fn is_of_one_moment(manifest: &Manifest) -> bool {
+    manifest.writers() == 1 || manifest.launch.is_some()
 }
 
 impl Report {
@@ -286,6 +311,9 @@ impl Step {
             ("deleted", _) => parts.push("its files go with the next `cairn prune`".into()),
             (_, 0) => parts.push("structure checked".into()),
             (_, checked) => parts.push(format!("{} read and compared", size(checked))),
+        }
+        if self.one_moment == Some(false) {
+            parts.push("not proven to be of one moment".into());
         }
         parts.join(", ")
     }

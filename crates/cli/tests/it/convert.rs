@@ -66,9 +66,9 @@ fn one_file_is_replaced_only_on_request_and_never_by_itself() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: `one.safetensors` already holds a model: one.safetensors
+    error: `file://[DIR]` already holds one.safetensors
 
-    hint: choose another folder, or pass `--replace`
+    hint: choose another place, or pass `--replace`
     ");
     done(
         &place,
@@ -112,7 +112,7 @@ fn floats_are_cast_and_the_rest_stays() {
 fn leave_unfinished(place: &Place, folder: &str) {
     let staging = place.path(folder).join(".cairn-convert");
     std::fs::create_dir_all(&staging).unwrap();
-    let journal = r#"{"version": 1, "identity": "other", "phase": "writing", "complete": [], "replaces": [], "attempt": null}"#;
+    let journal = r#"{"version": 2, "identity": "other", "phase": "writing", "complete": [], "replaces": [], "attempt": null}"#;
     std::fs::write(staging.join("journal.json"), journal).unwrap();
     std::fs::write(staging.join("model.safetensors"), "half").unwrap();
 }

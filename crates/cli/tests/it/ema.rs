@@ -166,17 +166,17 @@ fn models_of_other_tools_are_averaged_too() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: source and target are both `./30`
+    error: `file://[DIR]/30` is a part of what is read here, `file://[DIR]/30`, which stays as it is
 
-    hint: choose another folder for the result
+    hint: choose another place for the result
     ");
     check!(place.cairn(&["ema", "10", "out", "--uniform"]), @"
     exit code 1
     ----- stdout
     ----- stderr
-    error: `out` already holds a model: model.safetensors
+    error: `file://[DIR]/out` already holds model.safetensors
 
-    hint: choose another folder, or pass `--replace`
+    hint: choose another place, or pass `--replace`
     ");
 }
 

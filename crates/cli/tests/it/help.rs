@@ -17,6 +17,7 @@ fn the_top_level_help_lists_the_verbs() {
     Commands:
       inspect      Show what a checkpoint or model contains
       ls           List the steps of a run and the state of each
+      log          Draw what was saved after what, and where the run went back
       cat          Print values of a tensor, reading only their bytes
       stats        Show what the values of tensors are like
       diff         Tell whether two checkpoints or models are the same, and how far apart

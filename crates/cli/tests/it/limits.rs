@@ -294,7 +294,7 @@ fn a_disk_that_fills_up_while_converting_leaves_no_model_and_resumes_to_the_same
 }
 
 #[test]
-fn a_disk_that_is_full_while_merging_leaves_no_model_and_resumes_to_the_same_bytes() {
+fn a_merge_that_does_not_fit_says_so_before_a_byte_is_written_and_fits_later() {
     let place = Place::empty();
     let Some(disk) = Mount::new(place.path("disk"), 60) else {
         return;
@@ -308,18 +308,11 @@ fn a_disk_that_is_full_while_merging_leaves_no_model_and_resumes_to_the_same_byt
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("space"), "{text}");
-    // One file is whole; without the index the folder is no model.
-    assert_eq!(place.files("disk", ".safetensors").len(), 1);
-    assert!(
-        !place
-            .path("disk/merged/model.safetensors.index.json")
-            .exists()
-    );
-    assert!(!place.output(&["inspect", "disk/merged"]).status.success());
+    assert!(place.files("disk", ".safetensors").is_empty());
 
     disk.grow(300);
     let output = place.json(&[&args[..], &["--resume"]].concat());
-    assert_eq!(output["kept"].as_array().unwrap().len(), 1);
+    assert!(output["kept"].as_array().unwrap().is_empty());
     let whole = args.map(|arg| if arg == "disk/merged" { "merged" } else { arg });
     assert!(place.output(&whole).status.success());
     assert!(

@@ -16,6 +16,7 @@ mod ema;
 mod fixture;
 mod help;
 mod hostile;
+mod inputs;
 mod inspect;
 mod keeper;
 mod limits;

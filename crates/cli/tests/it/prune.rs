@@ -29,7 +29,7 @@ fn a_dry_run_says_what_goes_and_what_stays_and_why() {
     keep    20  tag eval
     remove  10  no rule keeps it
 
-    would delete 1 step, 22.2 KiB
+    would delete 1 step, 22.4 KiB
     ----- stderr
     ");
     assert_eq!(steps(&place), [40, 30, 20, 10]);
@@ -41,7 +41,7 @@ fn a_dry_run_says_what_goes_and_what_stays_and_why() {
     keep    20  tag eval
     remove  10  no rule keeps it
 
-    deleted 1 step, 22.2 KiB
+    deleted 1 step, 22.4 KiB
     ----- stderr
     ");
     assert_eq!(steps(&place), [40, 30, 20]);
@@ -99,7 +99,7 @@ fn leftovers_go_and_every_step_stays() {
     keep    10  last
     remove      step-00000040/[ATTEMPT]
 
-    deleted 1 attempt, 21.4 KiB
+    deleted 1 attempt, 21.5 KiB
     ----- stderr
     ");
     assert_eq!(place.json(&["ls", "run"])["latest"], 30);

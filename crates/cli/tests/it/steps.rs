@@ -37,9 +37,9 @@ fn whole_steps_are_listed_newest_first() {
     exit code 0
     ----- stdout
     STEP  AGE  STATE         SIZE  WRITERS  TAGS          NOTE
-      20  [AGE]  complete  22.2 KiB        4  latest, eval
-      10  [AGE]  complete  22.2 KiB        4
-    2 steps, 2 complete, 44.5 KiB
+      20  [AGE]  complete  22.4 KiB        4  latest, eval
+      10  [AGE]  complete  22.4 KiB        4
+    2 steps, 2 complete, 44.7 KiB
     ----- stderr
     ");
 }
@@ -72,11 +72,11 @@ fn damaged_and_unfinished_steps_say_what_is_wrong() {
     exit code 0
     ----- stdout
     STEP  AGE  STATE           SIZE  WRITERS  TAGS    NOTE
-      40  [AGE]  incomplete  21.4 KiB        4          attempt `[ATTEMPT]` has all parts but no COMMIT
-      30  [AGE]  incomplete  20.9 KiB        4          attempt `[ATTEMPT]` has 3 of 4 parts, not those of writers 2
-      20  [AGE]  damaged     22.2 KiB        4          `step-00000020/[ATTEMPT]/00001.safetensors` is damaged: it has 5247 bytes, 5248 were written
-      10  [AGE]  complete    22.2 KiB        4  latest
-    4 steps, 1 complete, 86.7 KiB
+      40  [AGE]  incomplete  21.5 KiB        4          attempt `[ATTEMPT]` has all parts but no COMMIT
+      30  [AGE]  incomplete  21.0 KiB        4          attempt `[ATTEMPT]` has 3 of 4 parts, not those of writers 2
+      20  [AGE]  damaged     22.4 KiB        4          `step-00000020/[ATTEMPT]/00001.safetensors` is damaged: it has 5247 bytes, 5248 were written
+      10  [AGE]  complete    22.4 KiB        4  latest
+    4 steps, 1 complete, 87.1 KiB
     ----- stderr
     ");
     let found = place.json(&["ls", "run"]);

@@ -10,6 +10,7 @@ const LINES: &[&str] = &[
     "inspect run",
     "inspect run --map model.norm.weight",
     "ls run",
+    "log run",
     "cat run model.norm.weight",
     "stats run",
     "diff run run",

@@ -230,9 +230,9 @@ fn a_model_in_the_way_is_replaced_only_on_request() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: `hf` already holds a model: model.safetensors
+    error: `file://[DIR]/hf` already holds model.safetensors
 
-    hint: choose another folder, or pass `--replace`
+    hint: choose another place, or pass `--replace`
     ");
     let replace = [
         "convert",
@@ -250,8 +250,8 @@ fn a_model_in_the_way_is_replaced_only_on_request() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: source and target are both `./hf`
+    error: `file://[DIR]/hf` is a part of what is read here, `file://[DIR]/hf`, which stays as it is
 
-    hint: choose another folder for the result
+    hint: choose another place for the result
     ");
 }

@@ -6,7 +6,7 @@ use super::lane::CudaLane;
 use crate::device::{Device, Lane};
 use crate::memory::Owner;
 use crate::{Error, cuda::pack::Kernel};
-use cudarc::driver::sys::{self, CUcontext, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUcontext, CUresult, CUstream, CUstreamCaptureMode};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -32,8 +32,11 @@ unsafe impl Send for Cuda {}
 // SAFETY: as above.
 unsafe impl Sync for Cuda {}
 
-/// A context made current on this thread for as long as this lives.
-pub(super) struct Current;
+/// A context made current on this thread for as long as this lives, whatever the framework captures in a graph meanwhile on another.
+pub(super) struct Current {
+    /// What the thread was allowed before.
+    mode: CUstreamCaptureMode,
+}
 
 /// The GPU that the driver counts as number `ordinal`.
 ///
@@ -167,12 +170,24 @@ impl Current {
         check(name, "make it current", unsafe {
             sys::cuCtxPushCurrent_v2(context)
         })?;
-        Ok(Self)
+        let mut current = Self {
+            // Otherwise memory could not be pinned while somebody captures a graph, and the attempt would spoil the graph. Nothing of ours goes into it.
+            mode: CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+        };
+        check(name, "stay out of graphs", current.exchange_mode())?;
+        Ok(current)
+    }
+
+    /// Sets the mode of this thread, and keeps the one it had.
+    fn exchange_mode(&mut self) -> CUresult {
+        // SAFETY: reads and writes one number.
+        unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut self.mode) }
     }
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
+        let _ = self.exchange_mode();
         let mut context = std::ptr::null_mut();
         // SAFETY: takes back what `push` did on this thread.
         let _ = unsafe { sys::cuCtxPopCurrent_v2(&mut context) };

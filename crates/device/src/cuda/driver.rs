@@ -13,6 +13,7 @@ const FUNCTIONS: &[&str] = &[
     "cuDevicePrimaryCtxRetain",
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
+    "cuThreadExchangeStreamCaptureMode",
     "cuCtxGetStreamPriorityRange",
     "cuStreamCreateWithPriority",
     "cuStreamWaitEvent",

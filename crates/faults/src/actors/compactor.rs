@@ -30,7 +30,9 @@ impl Actor for Compactor {
 }
 
 fn compact_newest(process: &Process, number: u64) -> Result<(), Error> {
-    let ranks = Ranks::new(0, 1, format!("compactor {number}")).expect("rank 0 of 1");
+    let ranks = Ranks::new(0, 1, format!("compactor {number}"))
+        .expect("rank 0 of 1")
+        .unique();
     let run = Checkpointer::new(process.tier(DURABLE), ranks.clone());
     let Some(step) = run.steps()?.pop() else {
         return Ok(());

@@ -1,15 +1,19 @@
 //! Launches: ranks that go on from the newest step and save the next ones.
 
+mod start;
+
 use super::{Actor, Process, come_late, keeper, read_newest};
 use crate::content::{self, Memory};
+use crate::defect::Defect;
 use crate::ledger::{Promise, Told};
 use crate::scenario::Scenario;
 use crate::world::World;
 use cairn_checkpoint::{
-    Checkpointer, Error, IfCommitted, Level, Options, Overlap, SaveOptions, SaveReport, Saving,
-    World as Ranks,
+    Checkpoint, Checkpointer, Error, IfCommitted, Level, Options, Overlap, SaveOptions, SaveReport,
+    Saving, World as Ranks,
 };
 use shuttle::thread;
+use start::{Start, choose};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +29,8 @@ const TAKEOVER: Duration = Duration::from_millis(500);
 const LATEST: Duration = Duration::from_millis(500);
 /// How often a launch tries to find where to go on.
 const TRIES: usize = 3;
+/// What tells the state of a later moment from that of an earlier one.
+const LATER: u64 = 500;
 
 /// Launches that follow each other.
 struct Launches(Vec<Launch>);
@@ -62,16 +68,32 @@ impl Actor for Launches {
 }
 
 impl Launch {
+    /// A rank of it, as its launcher names it.
+    fn ranks_of(self, process: &Process, rank: usize) -> Ranks {
+        let world = &process.world;
+        if !world.case.scenario.same_name {
+            let session = format!("launch-{}", self.number);
+            let ranks = Ranks::new(rank, self.ranks, session);
+            return ranks.expect("a rank of its launch").unique();
+        }
+        let ranks = Ranks::new(rank, self.ranks, "job").expect("a rank of its launch");
+        match world.defect == Some(Defect::NamesTakenForUnique) {
+            true => ranks.unique(),
+            false => ranks.with_process(format!("process-{}", process.id)),
+        }
+    }
+
     fn run(self, world: &Arc<World>) {
-        let Some(first) = self.first_step(world) else {
+        let Some(start) = self.start(world) else {
             return;
         };
         let threads: Vec<_> = (0..self.ranks)
             .map(|rank| {
                 let process = Process::start(world, format!("L{}r{rank}", self.number));
+                let start = start.clone();
                 let process = process.on_node(rank).on_machine_of(rank);
                 thread::spawn(move || {
-                    Rank::new(self, rank, process.clone()).save_all(first);
+                    Rank::new(self, rank, process.clone()).save_all(&start);
                     process.exit();
                 })
             })
@@ -81,8 +103,8 @@ impl Launch {
         }
     }
 
-    /// The step after the newest; `None` if it cannot be found out.
-    fn first_step(self, world: &Arc<World>) -> Option<u64> {
+    /// Where it goes on: after the newest step, or after one that it chose. `None` if that cannot be found out.
+    fn start(self, world: &Arc<World>) -> Option<Start> {
         if world.case.scenario.is_per_node() {
             resume_uploads(world, |node| {
                 Process::start(world, format!("L{}n{node}", self.number))
@@ -94,7 +116,14 @@ impl Launch {
             read_newest(&process, keeper)
         });
         let newest = tries.find_map(Result::ok)?;
-        Some(newest.unwrap_or(0) + 1)
+        if world.case.scenario.back {
+            let process = Process::start(world, format!("L{}", self.number)).on_machine_of(0);
+            return choose(&process).ok();
+        }
+        Some(Start {
+            first: newest.map_or(0, |(_, step)| step) + 1,
+            from: None,
+        })
     }
 }
 
@@ -108,7 +137,9 @@ pub(crate) fn resume_uploads(
         .map(|node| {
             let process = start(node).on_node(node);
             thread::spawn(move || {
-                let ranks = Ranks::new(node, nodes, "uploads").expect("a node of all");
+                let ranks = Ranks::new(node, nodes, "uploads")
+                    .expect("a node of all")
+                    .unique();
                 let run = Checkpointer::with_options(process.store(), ranks, options(&process));
                 let resumed = run.resume_uploads().map_err(Arc::new);
                 resumed.and_then(|()| run.wait_uploads())
@@ -157,8 +188,7 @@ struct Rank {
 impl Rank {
     fn new(launch: Launch, rank: usize, process: Process) -> Self {
         let scenario = &process.world.case.scenario;
-        let session = format!("launch-{}", launch.number);
-        let ranks = Ranks::new(rank, launch.ranks, session).expect("a rank of its launch");
+        let ranks = launch.ranks_of(&process, rank);
         let options = Options {
             keeper: keeper::client(&process, rank),
             ..options(&process)
@@ -179,16 +209,19 @@ impl Rank {
         }
     }
 
-    fn save_all(&self, first: u64) {
+    fn save_all(&self, start: &Start) {
         let scenario = &self.process.world.case.scenario;
+        if let Some(from) = &start.from {
+            self.run.resumed_from(from);
+        }
+        let first = start.first;
         let mut queued: Option<Saving> = None;
         let mut uploading = Vec::new();
         for step in first..first + scenario.steps {
-            let content = content::number(self.launch.number, step);
-            let picture = content::picture(content, step, scenario.delta);
-            let memory = Memory::new(content, picture, self.rank, self.launch.ranks);
-            self.process.note(&format!("saves step {step}"));
-            let begun = self.begin(step, &memory);
+            let begun = match self.throws(step) {
+                Some(error) => Err(error),
+                None => self.begin(step, &self.memory(step, 0)),
+            };
             uploading.extend(begun.as_ref().ok().cloned());
             let fine = match begun {
                 Ok(saving) if scenario.queued => match queued.replace(saving) {
@@ -201,6 +234,7 @@ impl Rank {
                     false
                 }
             };
+            let fine = fine || (scenario.retries && !scenario.queued && self.try_again(step));
             if !self.process.is_alive() || (!fine && !scenario.stubborn) {
                 break;
             }
@@ -210,6 +244,47 @@ impl Rank {
         }
         if scenario.tiers.is_some() {
             uploading.iter().for_each(|saving| self.wait_upload(saving));
+        }
+    }
+
+    /// What it saves as a step, at a later moment of which more is counted.
+    fn memory(&self, step: u64, moment: u64) -> Memory {
+        let content = content::number(self.launch.number, step) + moment;
+        let picture = content::picture(content, step, self.process.world.case.scenario.delta);
+        self.process.note(&format!("saves step {step}"));
+        Memory::new(content, picture, self.rank, self.launch.ranks)
+    }
+
+    /// Whether an exception strikes before the state is taken. Some are reported to the other ranks, as those in a call of `save` are, and
+    /// some nobody hears of.
+    fn throws(&self, step: u64) -> Option<Error> {
+        let percent = self.process.world.case.scenario.throws;
+        let (strikes, is_told) = {
+            let mut state = self.process.world.lock();
+            (
+                percent > 0 && state.random.chance(percent),
+                percent > 0 && state.random.chance(50),
+            )
+        };
+        let reason = "an exception".to_string();
+        if strikes && is_told {
+            let attempt = self.run.attempts(step);
+            self.run.give_up_attempt(step, attempt, &reason);
+        }
+        strikes.then_some(Error::GivenUp { reason })
+    }
+
+    /// Saves a step once more, with the state of a later moment.
+    fn try_again(&self, step: u64) -> bool {
+        if !self.process.is_alive() {
+            return false;
+        }
+        match self.begin(step, &self.memory(step, LATER)) {
+            Ok(saving) => self.wait(&saving),
+            Err(error) => {
+                self.tell(step, &error);
+                false
+            }
         }
     }
 
@@ -313,7 +388,7 @@ impl Rank {
             step,
             at: state.now,
             reason: error.to_string(),
-            is_taken: matches!(error, Error::StepTaken { .. }),
+            is_taken: matches!(error, Error::StepTaken { .. } | Error::RankTwice { .. }),
             missing: match error {
                 Error::WritersMissing { missing, .. } => missing.clone(),
                 _ => Vec::new(),

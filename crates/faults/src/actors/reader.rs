@@ -2,7 +2,7 @@
 
 use super::{Actor, Process, come_late};
 use crate::content::{Loaded, load_options};
-use crate::ledger::Rule;
+use crate::ledger::{Place, Rule};
 use crate::scenario::{Keeping, Scenario};
 use crate::world::World;
 use cairn_checkpoint::keeper::Keeper;
@@ -30,16 +30,16 @@ impl Actor for Reader {
     }
 }
 
-/// Loads the newest step, with what a keeper holds; `Ok(None)` if there is none. What comes must be whole, and no older than what was promised before.
+/// Loads the newest step and returns its place in the history of the run, with what a keeper holds; `Ok(None)` if there is none. What comes must be whole, and no older than what was promised before.
 ///
 /// # Errors
 /// If the process met a fault.
 pub(crate) fn read_newest(
     process: &Process,
     keeper: Option<Arc<dyn Keeper>>,
-) -> Result<Option<u64>, Error> {
+) -> Result<Option<Place>, Error> {
     let promised = process.world.lock().ledger.newest_promise();
-    let ranks = Ranks::new(0, 1, "reader").expect("rank 0 of 1");
+    let ranks = Ranks::new(0, 1, "reader").expect("rank 0 of 1").unique();
     let options = Options {
         keeper,
         ..Options::default()
@@ -59,7 +59,7 @@ pub(crate) fn read_newest(
                 // Met a fault, or the step goes away right now.
                 Err(_) => {}
             }
-            Some(step)
+            Some((checkpoint.manifest().line, step))
         }
         Err(Error::NothingUsable { .. }) => None,
         Err(error) => {
@@ -79,9 +79,9 @@ pub(crate) fn read_newest(
         // What has rotted meanwhile was promised in vain.
         let promised =
             promised.and_then(|most| process.world.lock().ledger.newest_promise_until(most));
-        if let Some(promised) = promised.filter(|step| found < Some(*step)) {
+        if let Some(promised) = promised.filter(|place| found < Some(*place)) {
             let text =
-                format!("step {promised} was promised, but the newest that loads is {found:?}");
+                format!("step {promised:?} was promised, but the newest that loads is {found:?}");
             violate(process, &text);
         }
     }

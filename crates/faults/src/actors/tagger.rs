@@ -30,7 +30,7 @@ impl Actor for Tagger {
 }
 
 fn tag_some(process: &Process) -> Result<(), Error> {
-    let ranks = Ranks::new(0, 1, "tagger").expect("rank 0 of 1");
+    let ranks = Ranks::new(0, 1, "tagger").expect("rank 0 of 1").unique();
     let steps = Checkpointer::new(process.store(), ranks).steps()?;
     if steps.is_empty() {
         return Ok(());

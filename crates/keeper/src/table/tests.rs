@@ -116,12 +116,9 @@ fn what_was_captured_is_orphaned_by_a_death_and_what_was_not_is_forgotten() {
     assert_eq!(held(&table), [(2, 0, "sealing")]);
     assert!(table.is_sealing("file:///run"));
     table.sealed(captured, vec![4]);
-    table.settled(captured, Err("the disk is full".into()));
+    table.settled(captured, Err(failure(Prospect::Open)));
     assert_eq!(held(&table), [(2, 0, "stuck")]);
-    assert_eq!(
-        table.status(0).snapshots[0].reason.as_deref(),
-        Some("the disk is full")
-    );
+    assert_eq!(table.status(0).snapshots[0].reason.as_deref(), Some("no"));
 }
 
 #[test]
@@ -253,4 +250,112 @@ fn a_writer_without_data_takes_no_memory() {
     };
     let room = table.begin(1, empty).unwrap();
     assert!(room.image.is_none() && room.memory.is_none());
+}
+
+/// The table's clock, which a test sets.
+#[derive(Debug, Default)]
+struct Hand(std::sync::Mutex<Duration>);
+
+impl Clock for Hand {
+    fn elapsed(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+
+    fn now(&self) -> std::time::SystemTime {
+        std::time::SystemTime::UNIX_EPOCH
+    }
+
+    fn sleep(&self, time: Duration) {
+        *self.0.lock().unwrap() += time;
+    }
+}
+
+fn failure(prospect: Prospect) -> Failure {
+    Failure {
+        reason: "no".into(),
+        prospect,
+    }
+}
+
+/// Captures snapshots whose writers die, and which cannot be committed.
+fn stuck(table: &mut Table, client: ClientId, about: Snapshot, prospect: Prospect) -> u64 {
+    let snapshot = table.begin(client, about).unwrap().snapshot;
+    table.captured(client, snapshot, vec![1]).unwrap();
+    assert_eq!(table.gone(client).len(), 1);
+    table.sealed(snapshot, vec![2]);
+    table.settled(snapshot, Err(failure(prospect)));
+    snapshot
+}
+
+#[test]
+fn what_is_committed_nowhere_is_not_forgotten_and_makes_room_for_nobody() {
+    let mut table = table(1);
+    stuck(&mut table, 1, about(1, 0, 1), Prospect::Open);
+    table.forget(Duration::ZERO);
+    let other = Snapshot {
+        run: "file:///other".into(),
+        ..about(1, 0, 1)
+    };
+    assert!(table.begin(2, other.clone()).is_err());
+    assert_eq!(held(&table), [(1, 0, "stuck")]);
+    assert_eq!(table.last_copies().len(), 1);
+    // It is tried again, and nobody takes its memory meanwhile.
+    table.hurry(None);
+    let due = table.due();
+    assert_eq!(due.len(), 1);
+    assert!(table.due().is_empty());
+    assert!(table.begin(2, other.clone()).is_err());
+    table.settled(due[0].snapshot, Ok(()));
+    assert!(table.last_copies().is_empty());
+    table.begin(2, other).unwrap();
+}
+
+#[test]
+fn what_is_stuck_is_tried_again_less_and_less_often() {
+    let hand = Arc::new(Hand::default());
+    let mut table = Table::new(Limits::total(CHUNK + 100), hand.clone());
+    let snapshot = stuck(&mut table, 1, about(1, 0, 1), Prospect::Open);
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let begun = hand.elapsed();
+        while table.due().is_empty() {
+            hand.sleep(Duration::from_secs(1));
+        }
+        pauses.push((hand.elapsed() - begun).as_secs());
+        table.settled(snapshot, Err(failure(Prospect::Open)));
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    let status = &table.status(0).snapshots[0];
+    assert_eq!((status.tries, status.seconds), (9, 183.0));
+}
+
+#[test]
+fn a_step_that_was_given_up_stays_if_it_can_be_read_as_a_whole() {
+    let mut table = table(3);
+    stuck(&mut table, 1, about(1, 0, 2), Prospect::GivenUp);
+    table.forget(Duration::ZERO);
+    assert_eq!(held(&table), []);
+    let [first, second] = [0, 1].map(|writer| {
+        let client = writer as ClientId;
+        let snapshot = table.begin(client, about(2, writer, 2)).unwrap().snapshot;
+        table.captured(client, snapshot, vec![1]).unwrap();
+        snapshot
+    });
+    for (client, snapshot) in [(0, first), (1, second)] {
+        table.gone(client);
+        table.sealed(snapshot, vec![2]);
+        table.settled(snapshot, Err(failure(Prospect::GivenUp)));
+    }
+    table.forget(Duration::ZERO);
+    assert_eq!(held(&table), [(2, 0, "stuck"), (2, 1, "stuck")]);
+}
+
+#[test]
+fn a_snapshot_of_a_step_that_is_committed_otherwise_is_not_kept() {
+    let mut table = table(1);
+    stuck(&mut table, 1, about(1, 0, 1), Prospect::Taken);
+    table.hurry(None);
+    assert!(table.due().is_empty());
+    table.forget(Duration::ZERO);
+    assert_eq!(held(&table), []);
 }

@@ -143,7 +143,12 @@ impl Simulated {
         left
     }
 
-    /// Forgets what is settled, belongs to nobody, and has not been read for `age`.
+    /// What could not be committed and is to be tried again now.
+    pub fn due(&self) -> Vec<Left> {
+        self.desk().table.due().into_iter().map(Left).collect()
+    }
+
+    /// Forgets what is safe, belongs to nobody, and has been so for `age`.
     pub fn forget(&self, age: Duration) {
         self.desk().table.forget(age);
     }
@@ -160,7 +165,7 @@ impl Simulated {
         is_stopping: &dyn Fn() -> bool,
     ) -> Result<(), String> {
         let ending = Ending {
-            store,
+            store: &|| Ok(store.clone()),
             clock: &self.clock,
             commit_timeout,
             is_stopping,
@@ -168,7 +173,7 @@ impl Simulated {
         };
         let result = ending.persist(&left.0);
         self.desk().table.settled(left.0.snapshot, result.clone());
-        result
+        result.map_err(|failure| failure.reason)
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {

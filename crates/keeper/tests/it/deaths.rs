@@ -2,7 +2,9 @@
 
 use crate::rank::Process;
 use crate::world::Home;
+use cairn_keeper::Limits;
 use cairn_store::PutMode;
+use std::time::Duration;
 
 #[test]
 fn a_trainer_killed_before_its_capture_is_written_has_it_written_by_the_keeper() {
@@ -60,9 +62,9 @@ fn a_rank_that_dies_alone_does_not_fail_the_save_of_the_others() {
     let home = Home::new();
     let rank = |rank, how, steps| Process::rank(&home.socket(), &home.run(), [rank, 2], how, steps);
     let mut dies = rank(1, "unwritten", 1);
+    let mut lives = rank(0, "end", 1);
     dies.wait_for("captured");
     home.wait_for_stage(1, "captured", 1);
-    let mut lives = rank(0, "end", 1);
     dies.kill();
     lives.wait_for("committed 1");
     lives.join();
@@ -140,5 +142,28 @@ fn a_keeper_that_is_told_to_stop_first_writes_what_it_must() {
     });
     home.stop();
     assert!(!home.socket().exists());
+    assert_eq!(home.check(false, 2).unwrap(), 1);
+}
+
+#[test]
+fn a_capture_that_the_store_would_not_take_is_committed_when_the_store_is_back() {
+    let home = Home::with(Limits::total(1 << 30), Duration::ZERO);
+    let mut trainer = Process::rank(&home.socket(), &home.run(), [0, 1], "unwritten", 1);
+    trainer.wait_for("captured");
+    let status = home.wait_for_stage(1, "captured", 1);
+    // The attempt's folder is in nobody's reach: a file stands in its place.
+    let attempt = &status.snapshots[0].attempt;
+    let step = home.run().join("step-00000001");
+    let _ = std::fs::remove_dir_all(&step);
+    std::fs::write(&step, attempt).unwrap();
+    trainer.kill();
+    let status = home.wait_for("several tries", |status| {
+        status.snapshots.iter().any(|held| held.tries > 1)
+    });
+    assert_eq!(status.snapshots[0].stage, "stuck");
+    assert_eq!(home.check(true, 2).unwrap(), 1);
+    std::fs::remove_file(&step).unwrap();
+    // Forgotten at once, but only when it is committed.
+    home.wait_for("no snapshots", |status| status.snapshots.is_empty());
     assert_eq!(home.check(false, 2).unwrap(), 1);
 }

@@ -105,7 +105,7 @@ fn another_process() {
             let stop = Arc::new(AtomicBool::new(false));
             let server = Server::bind(socket, options, stop).unwrap();
             say("listening");
-            server.run().unwrap();
+            server.run(|_| {}).unwrap();
         }
         ["stranger", socket] => {
             let mut stream = UnixStream::connect(socket).unwrap();

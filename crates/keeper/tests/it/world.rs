@@ -65,7 +65,7 @@ impl Home {
             ..ServerOptions::default()
         };
         let server = Server::bind(home.socket(), options, home.stop.clone()).unwrap();
-        home.keeper = Some(thread::spawn(move || server.run().unwrap()));
+        home.keeper = Some(thread::spawn(move || drop(server.run(|_| {}).unwrap())));
         home
     }
 

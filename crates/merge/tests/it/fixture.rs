@@ -81,6 +81,7 @@ pub(crate) fn fresh() -> WriteOptions {
     WriteOptions {
         resume: false,
         replace: false,
+        dry_run: false,
         progress: Arc::default(),
     }
 }

@@ -144,3 +144,37 @@ fn a_rank_that_hangs_is_ended_once_the_others_are_done() {
         thread::sleep(2 * LONG);
     }
 }
+
+#[test]
+fn a_rank_that_stops_while_it_is_sent_much_is_ended_once_the_others_are_done() {
+    let start = Instant::now();
+    let test = "a_rank_that_stops_while_it_is_sent_much_is_ended_once_the_others_are_done";
+    if let Some((code, text)) = ranks(test, 2) {
+        assert_ne!(code, 0, "{text}");
+        assert!(text.contains("gave up"), "{text}");
+        assert!(start.elapsed() < LONG, "{text}");
+        return;
+    }
+    let seconds = Duration::from_secs(1);
+    let world = World::start(Options {
+        timeout: seconds,
+        patience: seconds,
+        ..Options::default()
+    });
+    let world = world.unwrap();
+    world.group().barrier().unwrap();
+    if world.group().rank() == 1 {
+        // As a node that hangs: it takes nothing in any more, and its connections live.
+        let own = std::process::id().to_string();
+        let stopped = Command::new("kill").args(["-STOP", &own]).status();
+        panic!("it goes on: {stopped:?}");
+    }
+    thread::sleep(seconds);
+    // More than is sent before its receiver asks for it.
+    let much = vec![7_u8; 32 << 20];
+    let mut out = vec![0; 2 * much.len()];
+    let group = world.group();
+    let failed = group.all_gather(&much, &[much.len(); 2], &mut out);
+    let failed = failed.unwrap_err();
+    println!("gave up: {failed}");
+}

@@ -50,6 +50,17 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
+/// As [`open_to_read`], where a link is an error as well: in a folder that others may write to, it may lead anywhere.
+pub(crate) fn open_no_link(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// The user this process acts as.
+pub(crate) fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Opens `path` for I/O that bypasses the page cache, or returns `None` where that is unknown.
 pub(super) fn open_direct(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     let flags = OFlags::DIRECT.bits().cast_signed();

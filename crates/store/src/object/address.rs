@@ -147,11 +147,16 @@ pub(super) use configure;
 
 /// Opens the folder of a bucket. Settings come from `options`, then the environment, then the user's files.
 pub(crate) fn open(url: &str, options: &[(String, String)]) -> Result<Objects, Error> {
-    let address = Address::parse(url)?;
-    let settings = Settings::parse(&address, options)?;
-    let mut bucket = open_bucket(&address, &settings)?;
-    bucket.retry_timeout = settings.retry.retry_timeout;
-    Objects::of_bucket(bucket, address.folder)
+    let (url, options) = (url.to_owned(), options.to_vec());
+    let folder = Address::parse(&url)?.folder.to_owned();
+    let open = move || {
+        let address = Address::parse(&url)?;
+        let settings = Settings::parse(&address, &options)?;
+        let mut bucket = open_bucket(&address, &settings)?;
+        bucket.retry_timeout = settings.retry.retry_timeout;
+        Ok(bucket)
+    };
+    Objects::of_bucket(open()?, &folder, Some(Box::new(open)))
 }
 
 fn open_bucket(address: &Address<'_>, settings: &Settings) -> Result<Bucket, Error> {

@@ -31,6 +31,8 @@ pub(super) struct Bucket {
     /// Whether the service keeps the condition that an object must be new; not known before somebody asked.
     pub(super) has_one_winner: OnceLock<bool>,
     runtime: &'static Runtime,
+    /// Where its threads and connections are.
+    process: u32,
 }
 
 impl Bucket {
@@ -48,7 +50,13 @@ impl Bucket {
             retry_timeout: RETRY_TIMEOUT,
             has_one_winner: OnceLock::from(true),
             runtime,
+            process: std::process::id(),
         })
+    }
+
+    /// Whether this process opened it, and not one that this was forked from.
+    pub(super) fn is_here(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// Waits for an answer.

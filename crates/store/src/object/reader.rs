@@ -1,6 +1,7 @@
 //! Reading ranges of an object.
 
 use super::bucket::Bucket;
+use super::home::Home;
 use crate::{Error, MAX_GET_BYTES, ObjectReader};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
@@ -19,24 +20,30 @@ pub(super) struct Reader(Arc<Found>);
 
 /// An object, as it was when it was found.
 struct Found {
-    bucket: Arc<Bucket>,
+    home: Arc<Home>,
     key: String,
     meta: ObjectMeta,
 }
 
 impl Reader {
-    pub(super) fn new(bucket: Arc<Bucket>, key: &str, meta: ObjectMeta) -> Self {
+    pub(super) fn new(home: Arc<Home>, key: &str, meta: ObjectMeta) -> Self {
         let key = key.to_owned();
-        Self(Arc::new(Found { bucket, key, meta }))
+        Self(Arc::new(Found { home, key, meta }))
     }
 
     /// Fills `buffer` with the bytes at `offset`, by one request.
     ///
     /// Answers come in many small pieces. The threads of the runtime put up with that; this one is woken once.
-    async fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    async fn fill(
+        &self,
+        bucket: &Arc<Bucket>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), Error> {
         let (found, len) = (self.0.clone(), buffer.len());
-        let request = async move { found.get(offset, len).await };
-        match self.0.bucket.runtime().spawn(request).await {
+        let asked = bucket.clone();
+        let request = async move { found.get(&asked, offset, len).await };
+        match bucket.runtime().spawn(request).await {
             Ok(bytes) => buffer.copy_from_slice(&bytes?),
             Err(ended) => return Err(self.0.unanswered(&ended)),
         }
@@ -46,14 +53,13 @@ impl Reader {
 
 impl Found {
     /// The `len` bytes at `offset`.
-    async fn get(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+    async fn get(&self, bucket: &Bucket, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let options = GetOptions {
             range: Some(GetRange::Bounded(offset..offset + len as u64)),
             ..GetOptions::default()
         };
-        let failed = |fault: &Fault| self.bucket.meaning(&self.key, "read", fault);
-        let client = &self.bucket.client;
-        let found = client.get_opts(&self.meta.location, options).await;
+        let failed = |fault: &Fault| bucket.meaning(&self.key, "read", fault);
+        let found = bucket.client.get_opts(&self.meta.location, options).await;
         let found = found.map_err(|fault| failed(&fault))?;
         // Every answer names the version that it is from; conditions on requests are not understood by all services.
         if found.meta.e_tag != self.meta.e_tag || found.meta.size != self.meta.size {
@@ -114,9 +120,11 @@ impl ObjectReader for Reader {
         }
         let offsets = (offset..end).step_by(REQUEST_BYTES);
         let requests = offsets.zip(buffer.chunks_mut(REQUEST_BYTES));
-        let requests = stream::iter(requests).map(|(offset, part)| self.fill(offset, part));
+        let bucket = self.0.home.bucket()?;
+        let requests = stream::iter(requests);
+        let requests = requests.map(|(offset, part)| self.fill(&bucket, offset, part));
         let requests = requests.buffer_unordered(REQUESTS_AT_ONCE);
-        self.0.bucket.wait(requests.try_collect::<()>())
+        bucket.wait(requests.try_collect::<()>())
     }
 }
 

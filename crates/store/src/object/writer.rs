@@ -281,6 +281,11 @@ impl Drop for Writer {
         if self.is_finished || target.upload.is_none() {
             return;
         }
+        if !target.bucket.is_here() {
+            // The process that began it goes on with it.
+            std::mem::forget(target);
+            return;
+        }
         let mut sending = std::mem::take(&mut self.progress().sending);
         let key = self.key.clone();
         self.target.bucket.wait(async move {

@@ -1,11 +1,17 @@
 //! A store that several owners have.
 
-use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Tiered, Upload};
+use crate::{
+    Error, Location, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Tiered, Upload,
+};
 use std::sync::Arc;
 
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn url(&self) -> String {
         (**self).url()
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        (**self).locations(key)
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
@@ -70,6 +76,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn has_one_winner(&self) -> Result<bool, Error> {
         (**self).has_one_winner()
+    }
+
+    fn is_linked(&self, prefix: &str) -> Result<bool, Error> {
+        (**self).is_linked(prefix)
     }
 
     fn is_far(&self) -> bool {

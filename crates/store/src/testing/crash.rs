@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use crate::{Error, MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
+use crate::{
+    Error, Location, MAX_GET_BYTES, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload,
+};
 
 /// When and how a [`CrashStore`] dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,6 +275,10 @@ impl<S: Store> CrashWriter<S> {
 impl<S: Store + 'static> Store for CrashStore<S> {
     fn url(&self) -> String {
         self.shared.inner.url()
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        self.shared.inner.locations(key)
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Error, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
+use crate::{Error, Location, ObjectMeta, ObjectReader, ObjectWriter, PutMode, Store, Upload};
 
 mod rule;
 
@@ -87,6 +87,10 @@ fn truncated(len: u64, faults: &[Fault]) -> u64 {
 impl<S: Store> Store for FlakyStore<S> {
     fn url(&self) -> String {
         self.inner.url()
+    }
+
+    fn locations(&self, key: &str) -> Vec<Location> {
+        self.inner.locations(key)
     }
 
     fn put(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<(), Error> {
@@ -174,6 +178,10 @@ impl<S: Store> Store for FlakyStore<S> {
 
     fn has_one_winner(&self) -> Result<bool, Error> {
         self.inner.has_one_winner()
+    }
+
+    fn is_linked(&self, prefix: &str) -> Result<bool, Error> {
+        self.inner.is_linked(prefix)
     }
 
     fn is_far(&self) -> bool {

@@ -21,7 +21,6 @@ from torchtitan.tools.utils import GarbageCollection
 
 from .._checkpointer import Checkpointer
 from .._retention import Keep
-from .._world import World
 from ..errors import Damaged, StepNotFound
 from ..torch.dcp import Reader, Writer
 
@@ -81,7 +80,8 @@ class CairnCheckpointManager(CheckpointManager):  # type: ignore[misc, unused-ig
     def _find_load_step(self, folder: str = "") -> int:
         """The newest step that is whole, or -1."""
         try:
-            step = Checkpointer(folder or self.folder, world=World()).open().step
+            # All ranks ask, and get the same answer.
+            step = Checkpointer(folder or self.folder).open().step
         except (StepNotFound, Damaged):
             return -1
         return -1 if step is None else step

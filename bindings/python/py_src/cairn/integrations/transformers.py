@@ -4,8 +4,9 @@
 >>> trainer = Trainer(model, TrainingArguments(…, save_strategy="no"), callbacks=[callback], …)
 >>> callback.resume(trainer)        # trains: from the newest good checkpoint, or from the start if there is none
 
-A checkpoint holds model, optimizer, schedule, gradient scaler, random-number generators and the trainer's own state. A resumed
-training continues as if it had not been interrupted.
+A checkpoint holds model, optimizer, schedule, gradient scaler, random-number generators, the trainer's own state, and the metrics of an
+evaluation at its step, for ``Keep(best="min:eval_loss:1")``. A resumed training continues as if it had not been interrupted: the trainer
+passes over the data that was seen, so a data loader's own state is not saved.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from .._checkpointer import Checkpointer
 from .._retention import Keep
 from .._part import PerRank
 from .._place import Place
+from .._resume import all_or_none
 from .._rng import Rng
+from ..errors import StepNotFound
 
 
 class CairnCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
@@ -48,6 +51,8 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._resuming: Checkpoint | None = None
         self._rng: Checkpoint | None = None
         self._due: PerRank | None = None
+        #: Of the last evaluation: the step, and what came of it.
+        self._evaluated: tuple[int, dict[str, float]] = -1, {}
 
     @property
     def checkpointer(self) -> Checkpointer:
@@ -65,9 +70,13 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             StepNotFound: if there are steps, but none that is whole, or not the one that is asked for.
         """
         self._trainer = trainer
-        if step == "latest" and not self.checkpointer.steps():
+        try:
+            self._resuming = self.checkpointer.open(step)
+        except StepNotFound as error:
+            # Rank 0 has looked for all of them, so all of them begin.
+            if step != "latest" or error.skipped:
+                raise
             return trainer.train(**arguments)
-        self._resuming = self.checkpointer.open(step)
         with _progress_folder(self._resuming) as folder, _weights_left_alone(trainer):
             return trainer.train(resume_from_checkpoint=folder, **arguments)
 
@@ -75,11 +84,14 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Loads, if training is resumed: the trainer has wrapped and placed everything by now."""
         if self._resuming is None:
             return
-        self._resuming.load(_state(objects), strict="partial")
-        self._rng, self._resuming = self._resuming, None
+        opened, self._resuming = self._resuming, None
+        url, world = self.checkpointer.url, self.checkpointer.world
+        all_or_none(world, url, lambda: opened.load(_state(objects), strict="partial"), "resume")
+        self._rng = opened
 
-    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Puts the generators back where an epoch begins, before its data is shuffled."""
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **objects: Any) -> None:
+        """Saves what the epoch before left to save, and puts the generators back before the data of this one is shuffled."""
+        self._save_if_due(state, control, objects)
         if state.epoch == int(state.epoch):
             self._restore_rng()
 
@@ -91,16 +103,29 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Every so many steps, makes a save due. The trainer logs the step before anything else changes; then it is saved."""
         if self._every is not None and state.global_step % self._every == 0:
-            self._due = Rng().state_dict()
+            self._due = Rng(paddle=False).state_dict()
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **objects: Any) -> None:
+        """Takes the generators anew, which the evaluation has moved on, and remembers its metrics."""
+        metrics: dict[str, Any] = objects.get("metrics") or {}
+        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}
+        known = self._evaluated[1] if self._evaluated[0] == state.global_step else {}
+        self._evaluated = state.global_step, known | numbers
+        if self._due is not None:
+            self._due = Rng(paddle=False).state_dict()
+        if state.global_step >= state.max_steps or control.should_training_stop:
+            # What comes next may be the weights of the best step.
+            self._save_if_due(state, control, objects)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **objects: Any) -> None:
-        """Saves if that is due."""
-        self._save_if_due(state, control, objects)
+        """Saves if that is due, and no evaluation of the epoch comes first."""
+        if not control.should_evaluate:
+            self._save_if_due(state, control, objects)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **objects: Any) -> None:
         """Saves beside the trainer, if no interval was given."""
         if self._every is None:
-            self._due = Rng().state_dict()
+            self._due = Rng(paddle=False).state_dict()
         self._save_if_due(state, control, objects)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **objects: Any) -> None:
@@ -113,12 +138,13 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             return
         rng, self._due = self._due, None
         tree = _state(objects) | {"rng": rng, "trainer": self._trainer_state(state, control)}
-        self.checkpointer.save(state.global_step, tree, replace=True)
+        step, metrics = self._evaluated
+        self.checkpointer.save(state.global_step, tree, metrics=metrics if step == state.global_step else None, replace=True)
 
     def _restore_rng(self) -> None:
         if self._rng is not None:
             checkpoint, self._rng = self._rng, None
-            checkpoint.load({"rng": Rng()})
+            checkpoint.load({"rng": Rng(paddle=False)})
 
     def _trainer_state(self, state: TrainerState, control: TrainerControl) -> dict[str, Any]:
         """The trainer's state, with other callbacks' as they are now if they are known."""

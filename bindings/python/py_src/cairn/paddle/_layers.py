@@ -17,7 +17,10 @@ else:
 def node(value: Any, path: str, context: Context) -> Node | None:
     """A layer as its parameters and persistable buffers, which are loaded in place; a scheduler as its ``state_dict``."""
     if isinstance(value, paddle.nn.Layer):
-        return Node(_tensors(value, context), _nothing)
+        tensors = _tensors(value, context)
+        buffers = {id(buffer) for buffer in _unwrapped(value).buffers()}
+        context.kept["buffers", path] = {join(path, name) for name, tensor in tensors.items() if id(tensor) in buffers}
+        return Node(tensors, _nothing)
     if isinstance(value, paddle.optimizer.lr.LRScheduler):
         return Node(value.state_dict(), value.set_state_dict)
     return None
@@ -67,6 +70,11 @@ def _unwrapped(layer: Any) -> Any:
         StateError: if the wrapper cuts parameters in a way that only it knows.
     """
     while type(layer).__module__.startswith("paddle."):
+        if type(layer).__name__ == "GroupShardedStage2":
+            raise StateError(
+                "a GroupShardedStage2 goes with an optimizer whose state is cut in its own way",
+                hint="use `shard_optimizer` with ShardingStage2, or save the layer inside it without the optimizer",
+            )
         if type(layer).__name__ == "GroupShardedStage3":
             raise StateError(
                 "the parameters of a GroupShardedStage3 are cut in its own way",

@@ -82,6 +82,12 @@ class _Names:
 
 def _unwrapped(value: Any, path: str) -> Any:
     """The optimizer inside the wrappers of hybrid parallelism; ``None`` for anything else."""
+    for kind in type(value).__mro__:
+        if kind.__module__.startswith("paddle.") and kind.__name__.startswith("GroupShardedOptimizer"):
+            raise StateError(
+                f"`{path}` is a {type(value).__name__}: each rank has the state of its own parameters alone",
+                hint="use `shard_optimizer` with ShardingStage1 or 2, whose state knows where its pieces lie",
+            )
     while not isinstance(value, paddle.optimizer.Optimizer):
         inner = getattr(value, "_inner_opt", None)
         if inner is None:

@@ -83,12 +83,34 @@ def _of_distributed(tensor: Any, dtype: str, path: str, context: Context) -> Par
                 hint="reshard it to Replicate() or Shard(dim) first",
             )
         if placement.is_shard():
-            dims[placement.get_dim()].append(axis)
+            _place(dims, axis, placement, path)
     axes = list(zip(mesh.dim_names, mesh.shape, strict=True))
     spec = Spec.mesh(dtype, tensor.shape, axes, mesh.process_ids, dims)
     if context.world.rank not in mesh.process_ids:
         return Part(spec, np.empty(0, np.uint8))
     return _with_memory(spec, tensor._local_value(), path, context)
+
+
+def _place(dims: list[list[int]], axis: int, placement: Any, path: str) -> None:
+    """Notes that a mesh axis cuts a dim.
+
+    Raises:
+        StateError: if the cut is one that a mesh and its dims do not say.
+    """
+    # Where two axes cut one dim, Paddle hands out placements without it.
+    dim = placement.get_dim() if hasattr(placement, "get_dim") else None
+    if dim is None or dims[dim]:
+        raise StateError(
+            f"`{path}` has a dim that two axes of its mesh cut, and Paddle does not say in which order",
+            hint="reshard it so that each dim is cut along one axis, or join the two axes into one",
+        )
+    factor = placement.get_split_factor() if hasattr(placement, "get_split_factor") else 1
+    if factor > 1:
+        raise StateError(
+            f"`{path}` is cut with a split factor of {factor}, so a rank's rows do not follow each other",
+            hint=f"reshard it to `Shard({dim})` without a split factor before it is saved",
+        )
+    dims[dim].append(axis)
 
 
 def _of_sharded_weight(weight: Any, path: str, context: Context) -> Part:

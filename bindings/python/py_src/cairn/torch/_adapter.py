@@ -11,6 +11,7 @@ from torch import nn
 from .._part import Context, Node, Part, PerRank, replicated
 from ..errors import StateError
 from ._dtypes import dtype_name, stored_shape
+from ._engines import refuse_engine, refuse_slice
 from ._memory import tensor_part
 from ._module import module_node
 from ._optimizer import is_optimizer, optimizer_node
@@ -37,6 +38,7 @@ def is_tensor(value: object) -> bool:
 
 def node(value: object, path: str, context: Context) -> Node | None:
     """Modules, optimizers, generators and tensors made of tensors, taken apart."""
+    refuse_engine(value, path)
     if isinstance(value, nn.Module):
         return module_node(value, path, context)
     if is_optimizer(value):
@@ -79,10 +81,13 @@ def _taker(kind: type) -> _Taker:
         return _refuse_fake
     if "UninitializedTensorMixin" in ancestry:
         return _refuse_uninitialized
+    if "FunctionalTensor" in ancestry:
+        return _refuse_functional
     return _none if hasattr(kind, "__tensor_flatten__") else _plain_part
 
 
 def _plain_part(tensor: Any, path: str, context: Context) -> Part:
+    refuse_slice(tensor, path, context)
     if is_annotated(tensor):
         return annotated_part(tensor, path, context)
     name = dtype_name(tensor.dtype, path)
@@ -96,6 +101,13 @@ def _none(value: Any, path: str, context: Context) -> None:
 
 def _refuse_fake(tensor: Any, path: str, context: Context) -> Part:
     raise StateError(f"`{path}` is a fake tensor, so it has no data", hint="make the module outside of FakeTensorMode")
+
+
+def _refuse_functional(tensor: Any, path: str, context: Context) -> Part:
+    raise StateError(
+        f"`{path}` is a functional tensor, which exists only while a function is traced",
+        hint="save outside of `torch.func.functionalize` and `torch.export`",
+    )
 
 
 def _refuse_uninitialized(tensor: Any, path: str, context: Context) -> Part:

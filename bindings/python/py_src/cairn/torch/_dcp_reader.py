@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from .._checkpointer import Checkpointer
+from .._course import course_of
 from .._opening import open as open_checkpoint
 from .._values import decode
 from .._world import World
@@ -96,6 +97,9 @@ class Reader(StorageReader):
             else:
                 batch.add(item, planner)
         batch.load()
+        # The plan has only what this rank holds, the planner all of the state.
+        names = {item.storage_index.fqn for item in plan.items}.union(getattr(planner, "state_dict", ()))
+        course_of(self.checkpoint_id).loaded(opened.checkpoint._source, names)
         future: Future[None] = Future()
         future.set_result(None)
         return future

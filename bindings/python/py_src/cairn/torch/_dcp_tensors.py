@@ -8,6 +8,7 @@ import torch
 
 from ..errors import StateError
 from . import _dtypes
+from ._memory import address_of
 
 
 def dtype_name(dtype: torch.dtype, name: str) -> str:
@@ -36,12 +37,15 @@ def on_host(tensor: torch.Tensor, name: str) -> torch.Tensor:
     """``tensor`` as contiguous memory of the host: itself if it is that already.
 
     Raises:
-        StateError: if it is sparse, quantized or without memory.
+        StateError: if it is sparse, quantized or without memory of its own.
     """
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         kind = "on the meta device" if tensor.is_meta else "sparse or quantized"
         raise StateError(f"`{name}` is {kind}: only dense tensors with memory can be saved")
-    return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    host = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    if host.numel():
+        address_of(host, name)
+    return host
 
 
 def memory(tensor: torch.Tensor) -> Any:

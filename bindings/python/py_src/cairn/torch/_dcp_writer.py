@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from .._cairn import Memory, Outline, Run, Saving
+from .._course import course_of
 from .._retention import Keep
 from ..errors import Error, StateError
 from ._dcp_items import ASSET, closing, pieces
@@ -153,7 +154,10 @@ class Writer(StorageWriter, BlockingAsyncStager):
         except BaseException as error:
             run.give_up(ticket.step, f"{type(error).__name__}: {error}")
             raise
+        course = course_of(self.checkpoint_id)
+        course.tell_again(run)
         self._save(run, ticket, 0, tensors, values, asset=asset).wait()
+        course.saved(run, ticket.step, metadata.state_dict_metadata.keys())
         self._prune(run)
 
     @classmethod
@@ -163,7 +167,8 @@ class Writer(StorageWriter, BlockingAsyncStager):
         return bool(text) and ("://" not in text or text.startswith("file://"))
 
     def _open(self, ticket: Ticket, writer: int) -> Run:
-        return Run(self.checkpoint_id, writer, ticket.size + 1, ticket.name, **self._options)
+        # The coordinator has made the name up, so that no other launch has it.
+        return Run(self.checkpoint_id, writer, ticket.size + 1, ticket.name, unique=True, **self._options)
 
     def _save(
         self,
@@ -199,7 +204,14 @@ class Writer(StorageWriter, BlockingAsyncStager):
             logger.exception("`%s`: old steps could not be deleted", self.checkpoint_id)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ticket": None, "_saving": None, "state_dict_cache": None}
+        told = None if self._url is None else course_of(self._url).told
+        return self.__dict__ | {"_ticket": None, "_saving": None, "state_dict_cache": None, "_told": told}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        told = state.pop("_told")
+        self.__dict__ |= state
+        if told is not None and self._url is not None:
+            course_of(self._url).hear(told)
 
     def __repr__(self) -> str:
         return f"<Writer {self._url!r}>"

@@ -12,6 +12,10 @@ from ._stored import stored_values_at
 
 #: Of a group, what is not a hyperparameter.
 _PARAMETERS = ("params", "param_names")
+#: What schedules add to a group, and newer versions of torch.
+_ADDED = frozenset(
+    "initial_lr max_lr min_lr max_momentum base_momentum swa_lr foreach fused capturable differentiable maximize decoupled_weight_decay".split()
+)
 
 
 def written_groups(optimizer: Any, names: dict[int, str], path: str) -> list[dict[str, Any]]:
@@ -30,7 +34,7 @@ def matched_groups(groups: list[dict[str, Any]], path: str, context: Context) ->
     """For each of the optimizer's groups the stored hyperparameters of its parameters.
 
     Raises:
-        KeyMismatch: if parameters are grouped otherwise, and the load is strict.
+        KeyMismatch: if parameters are grouped in another way, or by another kind of optimizer, and the load is strict.
     """
     stored = [group for found in stored_values_at(path, "param_groups", context) for group in found]
     places: dict[str, set[int]] = {}
@@ -41,6 +45,8 @@ def matched_groups(groups: list[dict[str, Any]], path: str, context: Context) ->
     for place, group in enumerate(groups):
         chosen = [stored[found] for found in _chosen(group["params"], places)]
         problem = _problem(group["params"], chosen, places, context.strict is True)
+        if problem is None and chosen and context.strict is True:
+            problem = _other_kind(group, chosen[0])
         if problem is not None and stored:
             problems.append(f"group {place} {problem}")
         matched.append({} if problem is not None or not chosen else _hyperparameters(chosen[0]))
@@ -68,6 +74,14 @@ def _problem(names: list[str], chosen: list[dict[str, Any]], places: dict[str, s
         return f"has the parameters of {len(chosen)} stored groups, which are not alike"
     left = {name for group in chosen for name in group["params"]}.difference(names) if is_exact else set()
     return f"lacks `{min(left)}`, which was stored with its parameters" if left else None
+
+
+def _other_kind(group: dict[str, Any], stored: dict[str, Any]) -> str | None:
+    """Why a stored group is that of another kind of optimizer: each has settings that the other does not know."""
+    own, theirs = group.keys() - stored.keys() - _ADDED, stored.keys() - group.keys() - _ADDED
+    if not own or not theirs:
+        return None
+    return f"has `{min(own)}` and was stored with `{min(theirs)}`: another kind of optimizer"
 
 
 def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:

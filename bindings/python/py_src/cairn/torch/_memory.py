@@ -34,20 +34,39 @@ def tensor_part(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
     if not tensor.numel():
         return Part(spec, np.empty(0, dtype=_BYTE))
     if tensor.is_cuda and not context.loading:
-        return _on_device(tensor, spec, context)
+        return _on_device(tensor, spec, path, context)
     if not tensor.is_cpu or tensor.is_conj() or tensor.is_neg():
-        return _staged(tensor, spec, context)
+        return _staged(tensor, spec, path, context)
     if tensor.is_contiguous():
-        address, len_bytes = tensor.data_ptr(), tensor.nbytes
+        address, len_bytes = address_of(tensor, path), tensor.nbytes
         return Part(spec, memory_at(address, len_bytes), key=(address, len_bytes))
     return _strided(tensor, spec, path, context)
 
 
-def owned_part(tensor: Any, spec: Spec, context: Context) -> Part:
+def owned_part(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
     """A part to save whose elements nobody but the part keeps."""
     if tensor.is_cuda:
-        return _on_device(tensor, spec, context, own=True)
-    return Part(spec, _owned(tensor.contiguous())) if tensor.is_cpu else _to_host(tensor, spec)
+        return _on_device(tensor, spec, path, context, own=True)
+    return _to_host(tensor, spec, path)
+
+
+def address_of(tensor: Any, path: str) -> int:
+    """Where the elements of a tensor with memory of its own lie.
+
+    Raises:
+        StateError: if it has none: a subclass that wraps other tensors, a tensor of a function that is traced or vectorised.
+    """
+    try:
+        address: int = tensor.data_ptr()
+    except RuntimeError:
+        address = 0
+    if address:
+        return address
+    kind = type(tensor).__name__
+    raise StateError(
+        f"`{path}` is a {kind} on {tensor.device} without memory of its own, so it cannot be saved as it is",
+        hint="save the tensors that it consists of, or a plain copy of it",
+    )
 
 
 def memory_at(address: int, len_bytes: int) -> Any:
@@ -56,15 +75,16 @@ def memory_at(address: int, len_bytes: int) -> Any:
     return np.frombuffer(buffer, dtype=_BYTE)
 
 
-def _on_device(tensor: Any, spec: Spec, context: Context, own: bool = False) -> Part:
+def _on_device(tensor: Any, spec: Spec, path: str, context: Context, own: bool = False) -> Part:
     """A part to save that stays where it is: the engine copies it in the order of the device's work.
 
     What is not simply there is copied on the device first, and that copy is ``own``: nobody changes it.
     """
+    original = address_of(tensor, path)
     plain = tensor.resolve_conj().resolve_neg().contiguous()
-    own = own or plain is not tensor and plain.data_ptr() != tensor.data_ptr()
+    address, len_bytes = address_of(plain, path), plain.nbytes
+    own = own or address != original
     context.owners.append(plain)
-    address, len_bytes = plain.data_ptr(), plain.nbytes
     memory = DeviceMemory(plain.device.index, address, len_bytes, fenced=own)
     return Part(spec, memory, key=None if own else (plain.device, address, len_bytes))
 
@@ -77,9 +97,9 @@ def _strided(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
                 f"`{path}` has elements that share memory (an expanded view), so nothing can be loaded into it",
                 hint="load into a copy: `.contiguous()`",
             )
-        return _staged(tensor, spec, context)
+        return _staged(tensor, spec, path, context)
     reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, strides, strict=True))
-    address, len_bytes = tensor.data_ptr(), reach * tensor.element_size()
+    address, len_bytes = address_of(tensor, path), reach * tensor.element_size()
     return Part(spec, memory_at(address, len_bytes), strides, key=(address, len_bytes, strides))
 
 
@@ -94,20 +114,37 @@ def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return False
 
 
-def _staged(tensor: Any, spec: Spec, context: Context) -> Part:
+def _staged(tensor: Any, spec: Spec, path: str, context: Context) -> Part:
     """A part whose memory is a copy on the host. Names of the same tensor share the copy."""
     assert context.notes is not None, "every walk has notes"
-    staged: dict[object, Part] = context.notes.setdefault("torch.staged", {})
-    key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+    staged: dict[object, tuple[Part, Any]] = context.notes.setdefault("torch.staged", {})
+    key = _identity(tensor, path)
     if key not in staged:
-        staged[key] = _load_through_host(tensor, spec, key) if context.loading else _to_host(tensor, spec)
-    return staged[key]
+        part = _load_through_host(tensor, spec, key) if context.loading else _to_host(tensor, spec, path)
+        # The tensor is held, so that no other gets its place while the walk goes on.
+        staged[key] = part, tensor
+    return staged[key][0]
 
 
-def _to_host(tensor: Any, spec: Spec) -> Part:
+def _identity(tensor: Any, path: str) -> object:
+    """What tells a tensor's elements apart from others'; a device that has no addresses knows them by the tensor alone."""
+    if tensor.is_cpu or tensor.is_cuda:
+        place: object = address_of(tensor, path)
+    else:
+        try:
+            place = tensor.data_ptr() or ("tensor", id(tensor))
+        except RuntimeError:
+            place = "tensor", id(tensor)
+    views = tensor.is_conj(), tensor.is_neg()
+    return tensor.device, place, tensor.shape, tensor.stride(), tensor.dtype, views
+
+
+def _to_host(tensor: Any, spec: Spec, path: str) -> Part:
     """A part whose memory is a copy on the host, from a device that the engine does not know."""
     with torch.no_grad():
-        return Part(spec, _owned(tensor.to("cpu").resolve_conj().resolve_neg().contiguous()))
+        host = tensor.to("cpu").resolve_conj().resolve_neg().contiguous()
+    address_of(host, path)
+    return Part(spec, _owned(host))
 
 
 def _load_through_host(tensor: Any, spec: Spec, key: object) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from .._part import Context, Node
 from ..errors import StateError
 from ._dtypes import torch_dtype
+from ._engines import refuse_engine, refuse_slices
 from ._structure import Structure
 
 _EXTRA = "_extra_state"
@@ -70,15 +72,26 @@ def _recalled(module: nn.Module, path: str, context: Context) -> ModuleState | N
 
 
 def _asked(module: nn.Module, path: str, context: Context) -> ModuleState:
-    _refuse_old_fsdp(module, path)
+    _refuse_wrappers(module, path)
+    refuse_slices(module, path, context)
     found = _state_dict(module)
     state = ModuleState({}, {})
     for key, value in found.items():
         name = _clean(key, module)
         state.tree[name], state.keys[name] = value, key
     if not context.loading:
+        context.kept["buffers", path] = _buffers(module, state, path)
         context.kept["torch.module", path] = Structure.of(module, found, list(state.tree))
     return state
+
+
+def _buffers(module: nn.Module, state: ModuleState, path: str) -> set[str]:
+    """The names of the module's buffers, but for those that share their memory with something else."""
+    own = {id(buffer) for buffer in module.buffers()}
+    tensors = {name: value for name, value in state.tree.items() if type(value) in (torch.Tensor, nn.Buffer)}
+    shared = Counter(value.data_ptr() for value in tensors.values() if value.is_cpu or value.is_cuda)
+    names = (name for name, value in tensors.items() if id(value) in own and shared[value.data_ptr()] == 1)
+    return {f"{path}.{name}" if path else name for name in names}
 
 
 def _state_dict(module: nn.Module) -> dict[str, Any]:
@@ -104,7 +117,9 @@ def _is_wrapper(module: nn.Module, path: list[str]) -> bool:
     return isinstance(module.get_submodule(".".join(path)), parallel)
 
 
-def _refuse_old_fsdp(module: nn.Module, path: str) -> None:
+def _refuse_wrappers(module: nn.Module, path: str) -> None:
+    for name, child in module.named_modules():
+        refuse_engine(child, ".".join(filter(None, (path, name))))
     fsdp: Any = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
     if fsdp is None:
         return

@@ -10,6 +10,7 @@ from torch import nn
 
 from .._part import Context, Node
 from ..errors import StateError
+from ._engines import refuse_slice
 from ._groups import matched_groups, restore_groups, written_groups
 from ._module import module_state
 from ._optimizer_state import planned_state
@@ -32,6 +33,8 @@ def optimizer_node(optimizer: Any, path: str, context: Context) -> Node:
         KeyMismatch: if parameters are grouped otherwise than in the checkpoint, and the load is strict.
     """
     named = _named_parameters(optimizer, path, context)
+    for name, parameter in named.items():
+        refuse_slice(parameter, f"{path}.state.{name}", context)
     names = dict(zip(map(id, named.values()), named, strict=True))
     _refuse_strangers(optimizer, names, path)
     held = {names[id(parameter)]: state for parameter, state in optimizer.state.items()}

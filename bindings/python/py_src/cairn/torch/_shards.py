@@ -98,7 +98,7 @@ def pieces_part(dtype: str, shape: tuple[int, ...], boxes: Sequence[Box], path: 
     if not tensors:
         return Part(spec, _no_bytes(0))
     if not context.loading:
-        return owned_part(torch.cat([tensor.reshape(-1) for tensor in tensors]), spec, context)
+        return owned_part(torch.cat([tensor.reshape(-1) for tensor in tensors]), spec, path, context)
     return _load_apart(tensors, spec, path, context)
 
 

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::computed::{SharedSource, not_there};
 use crate::source::{Source, SourceFile, StoredPiece, StoredTensor};
 use cairn_sharding::Region;
+use cairn_store::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -76,6 +77,10 @@ impl Source for Renamed {
 
     fn assets(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.source.assets()
+    }
+
+    fn places(&self) -> Vec<Location> {
+        self.source.places()
     }
 
     fn mend(&self) -> Vec<String> {

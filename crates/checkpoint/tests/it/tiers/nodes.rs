@@ -1,10 +1,11 @@
 //! Nodes that have a fast tier each: a rank finds there only what its own node wrote.
 
 use super::{MESH, keep_all, save};
-use crate::common::{Model, checkpointer, latest, memory, quick, together};
+use crate::common::{Model, checkpointer, deadlines, latest, memory, quick, together};
 use cairn_checkpoint::{Checkpointer, Error, Level, Options, SaveOptions, World};
 use cairn_store::{Store, Tiered};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Ranks of a new launch, two on each node.
 fn launch(
@@ -141,4 +142,64 @@ fn given_up_soon() -> Options {
         upload_timeout: std::time::Duration::from_millis(50),
         ..keep_all()
     }
+}
+
+/// Two ranks, of which the second uploads to nowhere, as if it had died when its files were on its fast tier.
+fn launch_with_one_dead(
+    fast: [&Arc<dyn Store>; 2],
+    durable: &Arc<dyn Store>,
+    tiers: fn(Arc<dyn Store>, Arc<dyn Store>) -> Tiered,
+    options: &Options,
+) -> Vec<Checkpointer> {
+    let worlds = World::threads(2);
+    let ranks = worlds.iter().map(|world| {
+        let rank = world.rank();
+        let durable = [durable.clone(), memory()][rank].clone();
+        let store: Arc<dyn Store> = Arc::new(tiers(fast[rank].clone(), durable));
+        checkpointer(&store, world, options)
+    });
+    ranks.collect()
+}
+
+#[test]
+fn files_of_a_rank_that_died_before_its_upload_are_uploaded_by_others_that_have_them() {
+    let (fast, durable) = (memory(), memory());
+    let options = Options {
+        keep_fast: None,
+        ..deadlines(500, 100)
+    };
+    let ranks = launch_with_one_dead([&fast, &fast], &durable, Tiered::new, &options);
+    let model = Model::on("dp=2", 1);
+    let saves = together(&ranks, |run, rank| {
+        model.start(run, rank, 1, &SaveOptions::default()).unwrap()
+    });
+    assert!(saves[0].wait().unwrap().uploaded.is_some());
+    model.assert_whole(&latest(&durable));
+}
+
+#[test]
+fn who_waits_for_the_upload_of_a_rank_that_died_learns_which_and_can_go() {
+    let (nodes, durable) = ([memory(), memory()], memory());
+    let options = deadlines(500, 100);
+    let [one, two] = [&nodes[0], &nodes[1]];
+    let mut ranks = launch_with_one_dead([one, two], &durable, Tiered::per_node, &options);
+    let model = Model::on("dp=2", 1);
+    let saves = together(&ranks, |run, rank| {
+        model.start(run, rank, 1, &SaveOptions::default()).unwrap()
+    });
+    let begun = Instant::now();
+    let error = saves[0].wait().unwrap_err();
+    let Error::NotUploaded { step: 1, source } = error.as_ref() else {
+        panic!("{error}");
+    };
+    assert!(
+        matches!(source.as_ref(), Error::WritersMissing { missing, .. } if missing == &[1]),
+        "{source}"
+    );
+    // The other one may only be slow: its files are uploaded by itself, and training goes on.
+    let second = model.start(&ranks[0], 0, 2, &SaveOptions::default());
+    second.unwrap().wait_for(Level::Local).unwrap();
+    drop(saves);
+    drop(ranks.remove(0));
+    assert!(begun.elapsed() < Duration::from_secs(20));
 }
