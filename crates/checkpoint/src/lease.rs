@@ -12,21 +12,23 @@
 //! Clocks of two machines are never compared. A process of the same machine lives or does not, as the system says. Of another one an observer
 //! watches the counter, by its own clock: what does not change for [`SILENCE`] is taken for dead.
 
+mod claims;
 mod leftovers;
 mod process;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use crate::Error;
 use crate::clock::Clock;
 use crate::error::{StoreContext, chain};
 use cairn_store::{Error as StoreError, PutMode, Store};
-use process::Process;
-use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, Ordering};
+use claims::{Beat, Claim, beat_key, bytes_of, claim_key, numbers, read};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use watch::{await_end, await_parting};
 
 /// How long the counter of a trainer on another machine may stay as it is before the run is taken from it.
 pub const SILENCE: Duration = Duration::from_secs(30);
@@ -42,27 +44,6 @@ const PARTING: Duration = Duration::from_secs(20);
 
 /// How long a holder that could not look trusts that the run is still its own.
 const TRUST: Duration = Duration::from_secs(15);
-
-/// The folder of a run that says who has it.
-const FOLDER: &str = "lease";
-
-/// Who has a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Claim {
-    host: String,
-    /// Which process it is, if its system tells.
-    process: Option<Process>,
-    /// The launch it belongs to.
-    launch: String,
-}
-
-/// A sign of life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Beat {
-    counter: u64,
-    /// Whether the trainer has left the run.
-    over: bool,
-}
 
 /// How a run is to be taken.
 #[derive(Debug)]
@@ -102,60 +83,6 @@ struct State {
     is_over: bool,
     /// Who took the run.
     lost_to: Option<Claim>,
-}
-
-impl Claim {
-    fn own(launch: &str) -> Self {
-        Self {
-            host: process::host(),
-            process: Process::own(),
-            launch: launch.to_string(),
-        }
-    }
-
-    /// `process 12 on `host``.
-    fn text(&self) -> String {
-        match &self.process {
-            Some(process) => format!("process {} on `{}`", process.pid, self.host),
-            None => format!("a process on `{}`", self.host),
-        }
-    }
-}
-
-fn claim_key(number: u64) -> String {
-    format!("{FOLDER}/{number:08}")
-}
-
-fn beat_key(number: u64) -> String {
-    format!("{FOLDER}/{number:08}.beat")
-}
-
-/// The numbers of all claims, ascending.
-fn numbers(store: &dyn Store) -> Result<Vec<u64>, Error> {
-    let listing = store.list_files(FOLDER);
-    let listing = listing.doing(|| format!("list `{FOLDER}`"))?;
-    let mut numbers: Vec<u64> = listing
-        .iter()
-        .filter_map(|meta| meta.key.rsplit('/').next()?.parse().ok())
-        .collect();
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
-/// What an object says; `None` if there is none, or it is not one of ours.
-fn read<T: for<'a> Deserialize<'a>>(store: &dyn Store, key: &str) -> Result<Option<T>, Error> {
-    match store.get(key) {
-        Err(StoreError::NotFound { .. }) => Ok(None),
-        bytes => {
-            let bytes = bytes.doing(|| format!("read `{key}`"))?;
-            Ok(serde_json::from_slice(&bytes).ok())
-        }
-    }
-}
-
-fn bytes_of(value: &impl Serialize) -> Vec<u8> {
-    // Texts and numbers can always be written.
-    serde_json::to_vec(value).unwrap_or_default()
 }
 
 impl Lease {
@@ -232,123 +159,6 @@ impl Drop for Lease {
             let _ = thread.join();
         }
         self.held.leave();
-    }
-}
-
-/// Waits until the holder of claim `number` is over or dead.
-fn await_end(
-    store: &dyn Store,
-    number: u64,
-    own: &Claim,
-    request: &LeaseRequest<'_>,
-) -> Result<(), Error> {
-    let clock = request.clock.as_ref();
-    let look = || read::<Beat>(store, &beat_key(number));
-    // One that makes no sense is watched like any other.
-    let key = claim_key(number);
-    let holder: Option<Claim> = read(store, &key)?;
-    let is_there = || store.head(&key).doing(|| format!("look for `{key}`"));
-    if holder.is_none() && is_there()?.is_none() {
-        // A later one cleared it away.
-        return Ok(());
-    }
-    let mut beat = look()?;
-    if beat.is_some_and(|beat| beat.over) {
-        return Ok(());
-    }
-    let in_use = |seen: String| Error::RunInUse {
-        url: store.url(),
-        holder: holder
-            .as_ref()
-            .map_or("another process".into(), Claim::text),
-        launch: holder
-            .as_ref()
-            .map_or(String::new(), |it| it.launch.clone()),
-        seen,
-    };
-    let process = holder.as_ref().and_then(|holder| holder.process.as_ref());
-    match process.zip(own.process.as_ref()) {
-        None => {}
-        Some((process, here)) => match process.is_alive(here) {
-            Some(true) => return Err(in_use("it is running".into())),
-            Some(false) => return Ok(()),
-            None => {}
-        },
-    }
-    let text = holder
-        .as_ref()
-        .map_or("another process".into(), Claim::text);
-    tracing::warn!(
-        "the run belongs to {text}: watching for {} s whether it lives",
-        SILENCE.as_secs()
-    );
-    let (mut since, mut changed) = (clock.elapsed(), false);
-    loop {
-        let silent = clock.elapsed().saturating_sub(since);
-        if silent >= SILENCE {
-            return Ok(());
-        }
-        if changed || request.stop.load(Ordering::Relaxed) {
-            let seconds = silent.as_secs();
-            return Err(in_use(match changed {
-                true => format!("it gave a sign of life {seconds} s ago"),
-                false => format!(
-                    "it gave no sign of life for {seconds} s, and {} are needed",
-                    SILENCE.as_secs()
-                ),
-            }));
-        }
-        clock.sleep(LOOK);
-        let now = look()?;
-        if now.is_some_and(|now| now.over) {
-            return Ok(());
-        }
-        if now != beat {
-            (beat, since, changed) = (now, clock.elapsed(), true);
-        }
-    }
-}
-
-/// Waits until the trainers that had the run before claim `number` have ended, or for so long that they seem dead.
-fn await_parting(
-    store: &dyn Store,
-    number: u64,
-    own: &Claim,
-    request: &LeaseRequest<'_>,
-) -> Result<(), Error> {
-    let clock = request.clock.as_ref();
-    let begun = clock.elapsed();
-    for old in numbers(store)?.into_iter().filter(|old| *old < number) {
-        let holder: Option<Claim> = read(store, &claim_key(old))?;
-        let process = holder.and_then(|holder| holder.process);
-        loop {
-            let beat: Option<Beat> = read(store, &beat_key(old))?;
-            let sight = process.as_ref().zip(own.process.as_ref());
-            let is_dead = sight.is_some_and(|(it, here)| it.is_alive(here) == Some(false));
-            let is_over = is_dead || beat.is_some_and(|beat| beat.over);
-            let is_late = clock.elapsed().saturating_sub(begun) >= PARTING;
-            if is_over || is_late || request.stop.load(Ordering::Relaxed) {
-                break;
-            }
-            clock.sleep(LOOK);
-        }
-    }
-    Ok(())
-}
-
-/// Removes the claims before `number`, whose holders are over or know that they lost the run by the number alone.
-fn clear(store: &dyn Store, number: u64) {
-    let Ok(listing) = store.list_files(FOLDER) else {
-        return;
-    };
-    for key in listing.into_iter().map(|meta| meta.key) {
-        let name = key.rsplit('/').next().unwrap_or_default();
-        let old = name.split('.').next().unwrap_or_default().parse::<u64>();
-        if old.is_ok_and(|old| old < number)
-            && let Err(error) = store.delete(&key)
-        {
-            tracing::debug!(key, error = %chain(&error), "an old claim stays");
-        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! The claims that a lease follows name their launches, and attempts are named for theirs. So it is known whose an attempt is, and whether that
 //! launch is dead: no age has to be guessed. An attempt without all of its parts was never committed, so nothing refers to it.
 
-use super::{Beat, Claim, Lease, beat_key, claim_key, clear, numbers, read};
+use super::Lease;
+use super::claims::{Beat, Claim, beat_key, claim_key, clear, numbers, read};
 use crate::Error;
 use crate::error::StoreContext;
 use crate::names::{AttemptKeys, attempt_name};

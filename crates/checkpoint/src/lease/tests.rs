@@ -2,7 +2,8 @@
 
 use super::*;
 use cairn_store::Memory;
-use std::sync::atomic::AtomicU64;
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
 /// Time that passes when somebody sleeps.
