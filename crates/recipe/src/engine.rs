@@ -1,6 +1,6 @@
 //! Runs the statements of a program on tensors that are boxes of sources.
 
-use crate::error::{Error, Frame, Problem};
+use crate::error::{Error, Frame, MAX_ALL_PIECES, Problem};
 use crate::expand::{Expanded, Part, Variable};
 use crate::operation::{Built, Item, Kind, Operation, run};
 use crate::statement::Statement;
@@ -35,6 +35,8 @@ pub(crate) struct Running<'a> {
     /// Targets that keep the model's own value.
     pub(crate) initialised: BTreeSet<&'a str>,
     pub(crate) warnings: Vec<String>,
+    /// The pieces of everything that was made.
+    pieces: usize,
 }
 
 /// A tensor that a statement made.
@@ -62,6 +64,7 @@ impl<'a> Stage<'a> {
             dropped: BTreeSet::new(),
             initialised: BTreeSet::new(),
             warnings: Vec::new(),
+            pieces: 0,
         };
         for (index, prepared) in self.prepared.iter().enumerate() {
             running
@@ -139,6 +142,10 @@ impl<'a> Running<'a> {
             };
             let item = transposed(variable, item, kind).map_err(|problem| (problem, part, None))?;
             self.make(variable, item, index);
+            if self.pieces > MAX_ALL_PIECES {
+                let what = "the number of pieces of all tensors";
+                return Err((Problem::TooLarge { what }, part, None));
+            }
         }
         Ok(())
     }
@@ -194,6 +201,7 @@ impl<'a> Running<'a> {
             return;
         }
         let name = variable.name.as_str();
+        self.pieces += item.pieces();
         let before = self.made.insert(
             name,
             Made {
@@ -202,6 +210,9 @@ impl<'a> Running<'a> {
                 by,
             },
         );
+        if let Some(before) = &before {
+            self.pieces -= before.item.pieces();
+        }
         if before.is_some_and(|before| !before.used) {
             self.warnings.push(format!(
                 "`{name}` is made twice, and what was made first is not used"

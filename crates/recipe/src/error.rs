@@ -8,9 +8,13 @@ use std::fmt;
 use std::ops::Range;
 
 /// The most pieces one tensor may be cut into.
-pub(crate) const MAX_PIECES: usize = 1 << 20;
+pub(crate) const MAX_PIECES: usize = 1 << 18;
+/// The most boxes that all tensors of a program may be made of: about 300 MB of them.
+pub(crate) const MAX_ALL_PIECES: usize = 1 << 20;
 /// The most names one statement may come to, and the most parts a tensor may be cut into by one statement.
 pub(crate) const MAX_NAMES: usize = 1 << 16;
+/// The most names that all statements of a program may have, written out.
+pub(crate) const MAX_ALL_NAMES: usize = 1 << 20;
 
 /// What is wrong, without where.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

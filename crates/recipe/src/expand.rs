@@ -2,7 +2,7 @@
 
 mod show;
 
-use crate::error::{Error, MAX_NAMES, Problem};
+use crate::error::{Error, MAX_ALL_NAMES, MAX_NAMES, Problem};
 use crate::pattern::{Ids, Number, OFFSET, Pattern, Tail};
 use crate::statement::{Name, Statement};
 use std::borrow::Cow;
@@ -55,11 +55,24 @@ pub(crate) fn expand(statements: &[Statement], names: &Names<'_>) -> Result<Vec<
         order.reverse();
     }
     let mut expanded: Vec<Expanded> = Vec::new();
+    let mut all_names = 0;
     for index in order {
         let statement = &statements[index];
         let found = expander.statement(statement, index);
         let found = found
             .map_err(|(problem, part)| Error::new(problem, vec![statement.frame(index, part)]))?;
+        all_names += found
+            .iter()
+            .map(|one| one.left.len() + one.right.len())
+            .sum::<usize>();
+        if all_names > MAX_ALL_NAMES {
+            let what = "the number of names in all statements";
+            let part = Part::Left(0);
+            return Err(Error::new(
+                Problem::TooLarge { what },
+                vec![statement.frame(index, part)],
+            ));
+        }
         for statement in &found {
             let made = if names.reverse {
                 &statement.left

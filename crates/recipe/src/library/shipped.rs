@@ -68,6 +68,10 @@ pub(super) const FILES: &[(&str, &str)] = &[
         include_str!("../../recipes/parts/megatron-ends.recipe"),
     ),
     (
+        "parts/megatron-expert-stacks",
+        include_str!("../../recipes/parts/megatron-expert-stacks.recipe"),
+    ),
+    (
         "parts/megatron-experts",
         include_str!("../../recipes/parts/megatron-experts.recipe"),
     ),

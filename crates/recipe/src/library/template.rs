@@ -17,6 +17,10 @@ use std::ops::Range;
 const MAX_DEPTH: usize = 8;
 /// The most statements that one line may come to.
 const MAX_EACH: usize = 1 << 16;
+/// The most statements that a whole template may come to, those that are left out counted.
+const MAX_LINES: usize = 1 << 18;
+/// The longest text that a template may come to: 16 MiB.
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// What a template comes to in one direction.
 #[derive(Debug, Default)]
@@ -25,6 +29,7 @@ pub(super) struct Rendered {
     pub(super) statements: String,
     /// What is run after they were run from right to left.
     pub(super) after_reverse: String,
+    lines: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +60,14 @@ impl Rendered {
         settings: &Settings,
         only: Option<Direction>,
     ) -> Result<(), LibraryError> {
+        self.lines += 1;
+        let len = self.statements.len() + self.after_reverse.len();
+        if self.lines > MAX_LINES || len > MAX_TEXT_BYTES {
+            return Err(LibraryError::Line {
+                line: line.to_owned(),
+                reason: "the recipe comes to more statements than there may be",
+            });
+        }
         let line = line.trim();
         let skipped = Some(if reverse {
             Direction::Forward

@@ -23,6 +23,10 @@ fn small() -> Settings {
         ("q_lora_rank", "8"),
         ("n_head", "4"),
         ("vocab_size", "10"),
+        ("num_experts", "3"),
+        ("num_local_experts", "3"),
+        ("n_routed_experts", "3"),
+        ("moe_num_experts", "3"),
     ])
 }
 
@@ -149,6 +153,41 @@ fn layers_that_are_alike_may_lie_in_one_tensor() {
     assert!(!there.targets.keys().any(|name| name.contains(".1.")));
     let back = compile("llama/megatron-to-hf", &stacked, &tensors(&there));
     assert_eq!(tensors(&back), sources);
+}
+
+#[test]
+fn experts_lie_in_one_tensor_as_in_checkpoints_of_megatron() {
+    let mut settings = small();
+    let mut sources = llama();
+    sources.retain(|name, _| !name.contains(".mlp."));
+    for layer in 0..2 {
+        let prefix = format!("model.layers.{layer}.mlp");
+        let mut add = |name: &str, shape: &[usize]| {
+            let tensor = Tensor::new(DType::Bf16, shape.to_vec());
+            sources.insert(format!("{prefix}.{name}.weight"), tensor);
+        };
+        add("gate", &[3, 16]);
+        for expert in 0..3 {
+            add(&format!("experts.{expert}.gate_proj"), &[20, 16]);
+            add(&format!("experts.{expert}.up_proj"), &[20, 16]);
+            add(&format!("experts.{expert}.down_proj"), &[16, 20]);
+        }
+    }
+    let there = compile("qwen3_moe/hf-to-megatron", &settings, &sources);
+    let shape = |name: &str| {
+        there.targets[&format!("decoder.layers.1.mlp.{name}")]
+            .shape
+            .clone()
+    };
+    assert_eq!(shape("experts.experts.linear_fc1.weight"), [3, 40, 16]);
+    assert_eq!(shape("experts.experts.linear_fc2.weight"), [3, 16, 20]);
+    assert!(!there.targets.keys().any(|name| name.ends_with("weight0")));
+    let back = compile("qwen3_moe/megatron-to-hf", &settings, &tensors(&there));
+    assert_eq!(tensors(&back), sources);
+    settings.set("experts_apart", "true");
+    let apart = compile("qwen3_moe/hf-to-megatron", &settings, &sources);
+    let one = &apart.targets["decoder.layers.1.mlp.experts.linear_fc1.weight2"];
+    assert_eq!(one.shape, [40, 16]);
 }
 
 #[test]

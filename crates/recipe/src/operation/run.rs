@@ -20,6 +20,16 @@ pub(crate) enum Item {
     Part,
 }
 
+impl Item {
+    /// How many boxes it is made of.
+    pub(crate) fn pieces(&self) -> usize {
+        match self {
+            Item::Value(value) => value.pieces.len(),
+            Item::Absent | Item::Part => 0,
+        }
+    }
+}
+
 /// Which tensors a program runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
