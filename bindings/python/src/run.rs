@@ -6,7 +6,7 @@ mod history;
 
 use crate::arguments::{seconds, values_of};
 use crate::averaging::Averaging;
-use crate::errors::{OrRaise, exception, raise};
+use crate::errors::{OrRaise, exception};
 use crate::keeper::find_keeper;
 use crate::memory::Memory;
 use crate::outline::Outline;

@@ -11,7 +11,7 @@ pub(crate) use failure::missed_writers;
 pub(crate) use patience::{Cutoff, Patience};
 
 use crate::Error;
-use crate::error::{StoreContext, chain};
+use crate::error::StoreContext;
 use crate::hf_index;
 use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, commit_key, step_folder};

@@ -4,11 +4,15 @@ mod chain;
 mod context;
 mod damage;
 mod hint;
+mod meeting;
+mod misplaced;
 mod skipped;
 mod text;
 
 pub use chain::chain;
 pub(crate) use context::StoreContext;
+pub use meeting::Meeting;
+pub use misplaced::Misplaced;
 pub use skipped::Skipped;
 pub(crate) use text::list;
 use text::{quoted, skipped_text};
@@ -99,16 +103,9 @@ pub enum Error {
         /// The name both launches have.
         session: String,
     },
-    /// Not every rank of the launch came to the run in time.
-    #[error("ranks {} of the launch `{session}` have not come to this run within {} s", list(missing), waited.as_secs())]
-    RanksAbsent {
-        /// The name of the launch.
-        session: String,
-        /// The ranks that were waited for.
-        missing: Vec<usize>,
-        /// How long they were waited for.
-        waited: Duration,
-    },
+    /// The ranks of a launch did not find each other.
+    #[error(transparent)]
+    Meeting(#[from] Meeting),
     /// Another trainer has the run.
     #[error("`{url}` is being trained by {holder}: {seen}")]
     RunInUse {
@@ -120,14 +117,6 @@ pub enum Error {
         launch: String,
         /// How it is known to live.
         seen: String,
-    },
-    /// Two processes of one launch have the same rank.
-    #[error("two processes of the launch `{session}` claim to be rank {rank}")]
-    RankTwice {
-        /// The name of the launch.
-        session: String,
-        /// The rank.
-        rank: usize,
     },
     /// Not every writer delivered in time.
     #[error("step {step} is waiting for writers {} since {} s", list(missing), waited.as_secs())]
@@ -187,28 +176,9 @@ pub enum Error {
         /// What is in the way.
         files: Vec<String>,
     },
-    /// What is to be written lies in what is read.
-    #[error("`{url}` is a part of what is read here, `{input}`, which stays as it is")]
-    TargetIsSource {
-        /// Where something was to be written.
-        url: String,
-        /// What is being read.
-        input: String,
-    },
-    /// A side file of a model lies outside the model's folder.
-    #[error("`{key}` is a link that leads out of the model's folder, to `{place}`")]
-    OutsideFolder {
-        /// The file, by its name in the folder.
-        key: String,
-        /// Where it leads.
-        place: String,
-    },
-    /// A model was to be written into a run.
-    #[error("`{url}` is a run, or a step of one, and no place for a model")]
-    TargetIsRun {
-        /// The folder.
-        url: String,
-    },
+    /// A model cannot be written where it was to be, or read from where it lies.
+    #[error(transparent)]
+    Misplaced(#[from] Misplaced),
     /// A rewrite to the same place was cut short.
     #[error("`{url}` holds an unfinished conversion, in `{folder}`")]
     Unfinished {

@@ -16,7 +16,7 @@
 use crate::Error;
 use crate::checksum::sha256_hex;
 use crate::clock::Clock;
-use crate::error::StoreContext;
+use crate::error::{Meeting, StoreContext};
 use crate::world::World;
 use cairn_store::{Error as StoreError, PutMode, Store};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ impl Handshake<'_> {
     /// Every rank calls it, and none returns before rank 0 has seen all of them.
     ///
     /// # Errors
-    /// [`Error::RanksAbsent`] if a rank does not come in time, [`Error::RankTwice`] if two processes claim to be the same rank.
+    /// [`Meeting::RanksAbsent`] if a rank does not come in time, [`Meeting::RankTwice`] if two processes claim to be the same rank.
     pub(crate) fn agree(&self) -> Result<String, Error> {
         match self.world.rank() {
             0 => self.gather(),
@@ -160,11 +160,11 @@ impl Handshake<'_> {
             };
             let waited = self.clock.elapsed().saturating_sub(start);
             if waited >= self.timeout {
-                return Err(Error::RanksAbsent {
+                return Err(Error::Meeting(Meeting::RanksAbsent {
                     session: self.world.session().to_string(),
                     missing,
                     waited,
-                });
+                }));
             }
             self.clock.sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -190,10 +190,10 @@ impl Handshake<'_> {
     }
 
     fn twice(&self, rank: usize) -> Error {
-        Error::RankTwice {
+        Error::Meeting(Meeting::RankTwice {
             session: self.world.session().to_string(),
             rank,
-        }
+        })
     }
 }
 

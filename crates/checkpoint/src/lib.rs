@@ -112,7 +112,7 @@ pub use compact::{CompactReport, compact};
 pub use computed::{Computed, Formula, SharedSource, read_elements};
 pub use delta::Origins;
 pub use derived::{Claim, DERIVED_DTYPES, DERIVED_FROM, Derived, hold};
-pub use error::{Error, Skipped, chain};
+pub use error::{Error, Meeting, Misplaced, Skipped, chain};
 pub use launch::Launch;
 pub use layout::Layout;
 pub use lease::{Lease, LeaseRequest, SILENCE};

@@ -316,9 +316,7 @@ fn exit_of(error: &CheckpointError) -> Exit {
         | CheckpointError::NotACopy { .. }
         | CheckpointError::Untrusted { .. }
         | CheckpointError::TargetTaken { .. }
-        | CheckpointError::TargetIsSource { .. }
-        | CheckpointError::TargetIsRun { .. }
-        | CheckpointError::OutsideFolder { .. }
+        | CheckpointError::Misplaced(_)
         | CheckpointError::Unfinished { .. }
         | CheckpointError::CannotResume { .. } => Exit::Differs,
         CheckpointError::Incomplete { .. } => Exit::Incomplete,

@@ -1,6 +1,6 @@
 //! What to do about each error.
 
-use super::{Error, list};
+use super::{Error, Meeting, Misplaced, list};
 
 /// For a step that refers to files that are gone, or whose step is damaged.
 const GONE: &str = "nothing was committed; save again, in full. `cairn verify` says whether the step of these files is damaged, and `cairn repair` mends it; delete steps with `cairn prune`, which keeps what others refer to";
@@ -58,13 +58,13 @@ impl Error {
             Error::NoSession { .. } => {
                 "set `CAIRN_SESSION` to the same name on all ranks, and to a new one at every start"
             }
-            Error::RanksAbsent { .. } => {
+            Error::Meeting(Meeting::RanksAbsent { .. }) => {
                 "nothing was committed; look at those ranks' logs. All ranks save to the same run and are given the same session name and number of ranks"
             }
             Error::RunInUse { .. } => {
                 "two trainers on one run would spoil each other's steps: end that one first, or use another folder. `--take-over` takes the run from it: it ends at its next step, and what it did since its last checkpoint is lost"
             }
-            Error::RankTwice { .. } => {
+            Error::Meeting(Meeting::RankTwice { .. }) => {
                 "nothing was committed; end the processes of an earlier launch that still run, and give every process a rank of its own"
             }
             Error::StepTaken { .. } => {
@@ -83,11 +83,11 @@ impl Error {
                 "every rank must describe a tensor in the same way, and every launch needs its own session name"
             }
             Error::TargetTaken { .. } => "choose another folder, or pass `replace`",
-            Error::TargetIsSource { .. } => "choose another place for the result",
-            Error::OutsideFolder { .. } => {
+            Error::Misplaced(Misplaced::InSource { .. }) => "choose another place for the result",
+            Error::Misplaced(Misplaced::OutsideFolder { .. }) => {
                 "if you trust whoever made the link, copy the file into the folder in its place; if not, delete it"
             }
-            Error::TargetIsRun { .. } => {
+            Error::Misplaced(Misplaced::InRun { .. }) => {
                 "choose another folder; `cairn convert --to cairn` and `cairn reshard` add a step to a run"
             }
             Error::Unfinished { .. } => {

@@ -54,7 +54,7 @@ fn the_offer_of_a_launch_that_died_is_not_taken() {
     let dead = named(0, 2);
     let alone = agree(store.as_ref(), &dead, Duration::ZERO).unwrap_err();
     assert!(
-        matches!(alone, Error::RanksAbsent { ref missing, .. } if *missing == [1]),
+        matches!(alone, Error::Meeting(Meeting::RanksAbsent { ref missing, .. }) if *missing == [1]),
         "{alone}"
     );
     let found = launch(&store, 2);
@@ -67,7 +67,7 @@ fn a_rank_without_a_rank_0_ends_in_time_and_says_who_is_missing() {
     let store = memory();
     let error = agree(store.as_ref(), &named(1, 2), Duration::from_millis(20)).unwrap_err();
     assert!(
-        matches!(error, Error::RanksAbsent { ref missing, .. } if *missing == [0]),
+        matches!(error, Error::Meeting(Meeting::RanksAbsent { ref missing, .. }) if *missing == [0]),
         "{error}"
     );
     assert!(error.hint().is_some());
@@ -87,7 +87,10 @@ fn two_processes_that_claim_one_rank_are_found() {
         })
         .collect();
     let error = rank_0.join().unwrap().unwrap_err();
-    assert!(matches!(error, Error::RankTwice { rank: 1, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Meeting(Meeting::RankTwice { rank: 1, .. })),
+        "{error}"
+    );
     twice
         .into_iter()
         .for_each(|rank| drop(rank.join().unwrap().unwrap_err()));

@@ -16,7 +16,7 @@ use crate::delta::{Holder, References};
 use crate::error::StoreContext;
 use crate::error::chain;
 use crate::handshake;
-use crate::names::{AttemptKeys, deleted_key, hidden_key, is_timeline, step_folder};
+use crate::names::{AttemptKeys, deleted_key, hidden_key, step_folder};
 use crate::run::{all_steps, committed_steps, each_step};
 use crate::standing::{committed_attempt, deleted_attempt};
 use crate::upload::{is_marked, is_tier};

@@ -1,6 +1,7 @@
 //! Where a rewrite may not write: into what it reads, and into runs that it does not add a step to.
 
 use crate::Error;
+use crate::error::Misplaced;
 use crate::error::StoreContext;
 use crate::names::{COMMIT, DELETED, HIDDEN, is_attempt_name, step_folder};
 use crate::run::all_steps;
@@ -15,9 +16,9 @@ pub(super) fn refuse_input<'a>(
     root: &str,
     keys: impl Iterator<Item = &'a str>,
 ) -> Result<(), Error> {
-    let refuse = |place: &Location| Error::TargetIsSource {
-        url: store.url(),
-        input: place.to_string(),
+    let refuse = |place: &Location| {
+        let (url, input) = (store.url(), place.to_string());
+        Error::Misplaced(Misplaced::InSource { url, input })
     };
     for target in store.locations(root) {
         if let Some(place) = places.iter().find(|place| target.is_in(place)) {
@@ -36,7 +37,7 @@ pub(super) fn refuse_input<'a>(
 pub(super) fn refuse_run(store: &dyn Store, is_file: bool) -> Result<(), Error> {
     let is_taken = is_step(store, "")? || (!is_file && is_run(store)?);
     match is_taken {
-        true => Err(Error::TargetIsRun { url: store.url() }),
+        true => Err(Error::Misplaced(Misplaced::InRun { url: store.url() })),
         false => Ok(()),
     }
 }

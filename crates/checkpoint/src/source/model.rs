@@ -2,7 +2,7 @@
 
 use super::{Source, SourceFile, StoredPiece, StoredTensor};
 use crate::Error;
-use crate::error::StoreContext;
+use crate::error::{Misplaced, StoreContext};
 use cairn_formats::{Chunks, Encoding, Model, PieceAt, Tensor, torch_zip};
 use cairn_sharding::{Piece, Region};
 use cairn_store::{Location, ObjectReader, Store};
@@ -72,10 +72,8 @@ impl ModelSource {
         let allowed: Vec<Location> = blobs.chain(folders.iter().cloned()).collect();
         for file in self.store.locations(key) {
             if !allowed.iter().any(|folder| file.is_in(folder)) {
-                return Err(Error::OutsideFolder {
-                    key: key.to_string(),
-                    place: file.to_string(),
-                });
+                let (key, place) = (key.to_string(), file.to_string());
+                return Err(Error::Misplaced(Misplaced::OutsideFolder { key, place }));
             }
         }
         Ok(())

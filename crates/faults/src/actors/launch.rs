@@ -381,7 +381,7 @@ impl Rank {
             step,
             at: state.now,
             reason: error.to_string(),
-            is_taken: matches!(error, Error::StepTaken { .. } | Error::RankTwice { .. }),
+            is_taken: matches!(error, Error::StepTaken { .. } | Error::Meeting(_)),
             missing: match error {
                 Error::WritersMissing { missing, .. } => missing.clone(),
                 _ => Vec::new(),

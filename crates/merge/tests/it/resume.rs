@@ -1,7 +1,7 @@
 //! A merge that dies at any operation, and the one that goes on.
 
 use crate::fixture::{Place, files, fresh, resume};
-use cairn_checkpoint::{Error as CheckpointError, UNFINISHED_FOLDER};
+use cairn_checkpoint::{Error as CheckpointError, Misplaced, UNFINISHED_FOLDER};
 use cairn_merge::{Error, Merge, Options, WriteOptions};
 use cairn_store::testing::{CrashPlan, CrashStore, Leftovers};
 use cairn_store::{Memory, PutMode, Store};
@@ -217,7 +217,7 @@ fn a_merge_is_not_written_into_a_model_that_it_reads() {
             let error = merge.write(&place.store(name), &options).unwrap_err();
             let is_source = matches!(
                 error,
-                Error::Checkpoint(CheckpointError::TargetIsSource { .. })
+                Error::Checkpoint(CheckpointError::Misplaced(Misplaced::InSource { .. }))
             );
             assert!(is_source, "{name}: {error}");
         }

@@ -1,5 +1,7 @@
 //! Saves a run in the background, and lets old steps go.
 
+mod claim;
+
 use super::average::Average;
 use super::{Home, Trainer};
 use crate::error::{Error, told};
@@ -8,15 +10,14 @@ use crate::report::Event;
 use crate::settings::{Checkpoints, Settings};
 use cairn_checkpoint::retention::{self, Keep};
 use cairn_checkpoint::{
-    Checkpointer, Error as CheckpointError, IfCommitted, Lease, LeaseRequest, Level, SaveOptions,
-    Saving, State, World, machine_clock,
+    Checkpointer, Error as CheckpointError, IfCommitted, Lease, Level, SaveOptions, Saving, State,
+    World,
 };
 use cairn_collectives::{broadcast_value, gather_values};
 use cairn_store::{PutMode, Store, Tiered};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
@@ -100,49 +101,6 @@ impl Keeper {
             url: store.url(),
             source,
         })
-    }
-
-    /// Takes the run for this launch; only rank 0 does.
-    fn claim(&mut self, take_over: bool, stop: &AtomicBool) -> Result<(), Error> {
-        let request = LeaseRequest {
-            launch: self.world.session(),
-            take_over,
-            stop,
-            clock: machine_clock(),
-        };
-        let store = self.checkpointer.store();
-        let taken = match store.tiers() {
-            None => Lease::take(store.clone(), &request),
-            Some(tiers) => match Lease::take(tiers.durable().clone(), &request) {
-                // Training need not wait for a durable tier that is away.
-                Err(CheckpointError::Store { source, .. }) if source.is_retryable() => {
-                    tracing::warn!(error = %source, "whose run it is can be said on the fast tier only");
-                    Lease::take(tiers.fast().clone(), &request)
-                }
-                taken => taken,
-            },
-        };
-        let lease = taken.map_err(|error| match error {
-            CheckpointError::Store { source, .. } => Error::Unwritable {
-                url: store.url(),
-                source,
-            },
-            other => other.into(),
-        })?;
-        // On tiers, and with a keeper, somebody may still finish what a killed launch began.
-        if store.tiers().is_none()
-            && !self.is_kept
-            && let Err(error) = lease.clear_leftovers()
-        {
-            tracing::warn!(error = %error, "what killed launches left stays for now");
-        }
-        self.lease = Some(lease);
-        Ok(())
-    }
-
-    /// Who took the run from this launch, if somebody did.
-    pub(super) fn lost_to(&self) -> Option<String> {
-        self.lease.as_ref().and_then(Lease::lost_to)
     }
 
     /// Brings to the durable tier what earlier launches left on the fast one, if there are tiers; in the background, unless nobody could open it before.
