@@ -60,7 +60,6 @@ fn show(out: &mut String, frame: &Frame, width: usize, last: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{Program, Tensors};
 
     #[test]
