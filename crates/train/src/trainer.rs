@@ -190,7 +190,7 @@ impl Trainer {
     pub fn run(&mut self, each: &mut Listener<'_>) -> Result<Ending, Error> {
         let mut ending = Ending::Finished;
         let is_first = self.layout.world.rank() == 0;
-        if let Some(keeper) = self.keeper.as_ref().filter(|_| is_first)
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| is_first)
             && self.progress.step < self.settings.steps
         {
             keeper.check_writable()?;

@@ -1,5 +1,6 @@
 //! Which process this is, so that others on the same machine can tell whether it still lives.
 
+use cairn_store::{system_link, system_text as read};
 use serde::{Deserialize, Serialize};
 
 /// A process, told from all others that ever had its number.
@@ -52,16 +53,7 @@ fn started(pid: u32) -> Option<u64> {
 }
 
 fn namespace() -> Option<String> {
-    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
-    Some(link.to_string_lossy().into_owned())
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the system answers through files that are none"
-)]
-fn read(path: &str) -> Option<String> {
-    std::fs::read_to_string(path).ok()
+    system_link("/proc/self/ns/pid")
 }
 
 #[cfg(test)]

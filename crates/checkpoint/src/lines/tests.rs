@@ -148,14 +148,14 @@ fn the_history_leads_from_the_newest_line_to_the_first() {
 fn where_nothing_says_where_a_line_began_no_older_step_counts_as_abandoned() {
     let store = memory();
     save_all(&launch(&store), &[10, 20]);
-    save_all(&back_to(&store, 10), &[11]);
+    save_all(&back_to(&store, 10), &[11, 12]);
+    save_all(&back_to(&store, 11), &[13]);
     store.delete(&line_key(1)).unwrap();
-    // The step itself knows.
+    // The first step of the line knows.
     let history = history_of(&store);
     assert!(history.contains(0, 10) && !history.contains(0, 20));
-    // Of a line whose steps are gone, nobody does.
-    save_all(&back_to(&store, 11), &[12]);
-    save_all(&back_to(&store, 11), &[13]);
+    assert!(history.contains(1, 11) && !history.contains(1, 12));
+    // If that is gone, too, nobody does.
     let history = History::read(store.as_ref(), [(2, 13, None)]).unwrap();
     assert!(history.contains(0, 20) && history.contains(2, 13));
 }

@@ -379,7 +379,6 @@ fn nothing_outside_a_run_is_deleted_through_a_link() {
     symlink(place.path("elsewhere"), &step).unwrap();
     let pruned = limited(&place, &["prune", "run", "--keep-last", "1", "--yes"]);
     assert!(pruned.status.success(), "{pruned:?}");
-    assert!(!place.path("run/step-00000020").exists());
     assert!(place.path("elsewhere/COMMIT").exists());
     assert_eq!(place.files("elsewhere", ".safetensors").len(), 4);
 }

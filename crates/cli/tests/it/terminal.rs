@@ -25,6 +25,7 @@ const LINES: &[&str] = &[
     "inspect broken",
     "inspect torch.pt",
     "ls run",
+    "log run",
     "ls @",
     "cat hf $",
     "cat hf $x",

@@ -49,6 +49,8 @@ pub(super) struct Keeper {
     pruning: Option<JoinHandle<()>>,
     /// What makes the run this launch's own, on rank 0.
     lease: Option<Lease>,
+    /// Why the run could not be made so: it cannot be written to.
+    unclaimed: Option<Error>,
     /// Whether a keeper has the memory of captures, and may finish what a killed launch began.
     is_kept: bool,
 }
@@ -86,12 +88,16 @@ impl Keeper {
             damaged: BTreeSet::new(),
             pruning: None,
             lease: None,
+            unclaimed: None,
             is_kept,
         })
     }
 
     /// Refuses a place for checkpoints that cannot be written to, before there is something to lose.
-    pub(super) fn check_writable(&self) -> Result<(), Error> {
+    pub(super) fn check_writable(&mut self) -> Result<(), Error> {
+        if let Some(error) = self.unclaimed.take() {
+            return Err(error);
+        }
         let store = self.checkpointer.store();
         let store = store.tiers().map_or(store, Tiered::fast);
         let key = format!("probe-{}", self.world.session());
@@ -312,7 +318,11 @@ impl Trainer {
         let (world, stop) = (self.layout.world.clone(), self.stop.clone());
         let keeper = self.keeper.as_mut().ok_or(Error::NoRun)?;
         if world.rank() == 0 {
-            keeper.claim(take_over, &stop)?;
+            match keeper.claim(take_over, &stop) {
+                // A run that is over needs nothing more, so this is told before the first step.
+                Err(error @ Error::Unwritable { .. }) => keeper.unclaimed = Some(error),
+                claimed => claimed?,
+            }
         }
         // The others wait for it; if it fails, all end.
         gather_values(world.as_ref(), &())?;
