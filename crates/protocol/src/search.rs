@@ -144,7 +144,8 @@ struct Mixer(u64);
 
 impl Mixer {
     fn mix(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * 0xd6e8_feb8_6659_fd93_a076_1d64_78bd_642f;
+        let product =
+            u128::from(self.0 ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93_a076_1d64_78bd_642f);
         let folded = product ^ (product >> 64);
         self.0 = u64::try_from(folded & u128::from(u64::MAX)).expect("it is masked");
         self.0 = self.0.rotate_left(23) ^ word.wrapping_mul(0xe703_7ed1_a0b4_28db);
