@@ -33,6 +33,9 @@ const MEMBERS: &str = "members";
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// How often something that a store refuses is tried.
+const TRIES: usize = 3;
+
 /// How ranks that share only a name find each other.
 pub(crate) struct Handshake<'a> {
     pub(crate) store: &'a dyn Store,
@@ -67,9 +70,11 @@ impl Handshake<'_> {
     fn gather(&self) -> Result<String, Error> {
         let launch = self.world.process().to_string();
         let folder = format!("{}/{launch}", self.folder());
-        self.put(&format!("{folder}/{OFFER}"), self.world.size().to_string())?;
+        let size = self.world.size().to_string();
+        self.again(&mut || self.put(&format!("{folder}/{OFFER}"), size.clone()))?;
         let members = self.wait(|| self.replies(&folder))?;
-        self.put(&format!("{folder}/{MEMBERS}"), members.join("\n"))?;
+        let members = members.join("\n");
+        self.again(&mut || self.put(&format!("{folder}/{MEMBERS}"), members.clone()))?;
         Ok(launch)
     }
 
@@ -154,7 +159,7 @@ impl Handshake<'_> {
         let start = self.clock.elapsed();
         let mut pause = FIRST_PAUSE;
         loop {
-            let missing = match look()? {
+            let missing = match self.again(&mut look)? {
                 Seen::Done(found) => return Ok(found),
                 Seen::Missing(missing) => missing,
             };
@@ -169,6 +174,17 @@ impl Handshake<'_> {
             self.clock.sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Tries something a few times: who cannot be heard yet cannot tell the others that it failed, so one answer that is lost must not do.
+    fn again<T>(&self, what: &mut impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        for _ in 1..TRIES {
+            match what() {
+                Err(Error::Store { .. }) => self.clock.sleep(FIRST_PAUSE),
+                result => return result,
+            }
+        }
+        what()
     }
 
     fn read(&self, key: &str) -> Result<Option<String>, Error> {

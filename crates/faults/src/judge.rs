@@ -112,9 +112,7 @@ impl Judge {
             return;
         }
         let mut state = self.world().lock();
-        // Two launches that have one name at the same time find too many ranks, or not those that they look for.
-        let is_confused = scenario.overlapping && scenario.same_name;
-        if !state.ledger.happened.is_empty() || scenario.throws > 0 || is_confused {
+        if !state.ledger.happened.is_empty() || scenario.throws > 0 {
             return;
         }
         state.ledger.check(Rule::Reason);

@@ -219,9 +219,12 @@ impl Ledger {
             commits
                 .any(|(step, attempt)| self.place(*step, attempt) > promised && is_committed(*step))
         };
-        if let Some((line, promised)) = self
-            .newest_promise()
-            .filter(|(_, step)| steps.contains_key(step))
+        // What another launch has replaced is not what is removed.
+        let goes = |(line, step): &Place| {
+            let removed = steps.get(step);
+            removed.is_some_and(|attempt| self.place(*step, attempt) == (*line, *step))
+        };
+        if let Some((line, promised)) = self.newest_promise().filter(goes)
             && !newer((line, promised))
         {
             self.violate(format!(

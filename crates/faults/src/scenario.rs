@@ -152,7 +152,8 @@ impl Scenario {
     /// Draws what relaunches and programs do, from numbers of its own.
     fn draw_lives(&mut self, random: &mut Random) {
         self.back = random.chance(30);
-        self.same_name = random.chance(30);
+        // Of two launches that begin at the same time under one name, nobody can tell which rank belongs to which.
+        self.same_name = random.chance(30) && !self.overlapping;
         self.throws = random.pick(&[0, 0, 0, 20]);
         self.retries = random.chance(25);
     }

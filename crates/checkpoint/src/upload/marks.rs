@@ -66,9 +66,9 @@ pub(super) fn is_durable(tiers: &Tiered, keys: &AttemptKeys) -> Result<bool, Err
 
 /// Deletes steps from the fast tier that are durable and older than the newest few that are, but for files that others there refer to.
 ///
-/// What is not durable stays. Where each node has a fast tier of its own, files that have no mark and were written before those of a durable
-/// step belong to attempts that were never completed: every rank uploads in the order in which it saved. The number of the step does not tell:
-/// a run may go back.
+/// What is not durable stays. Where each node has a fast tier of its own, files of earlier steps that have no mark and were written before those
+/// of a durable one belong to attempts that were never completed: every rank uploads in the order in which it saved. One sign alone is not enough:
+/// a run may go back to lower numbers, and saves that queue may be written at the same time.
 pub(super) fn prune(route: &Route) -> Result<(), Error> {
     let (Some(keep), tiers) = (route.keep, &route.tiers) else {
         return Ok(());
@@ -79,12 +79,15 @@ pub(super) fn prune(route: &Route) -> Result<(), Error> {
         let durable = attempts.iter().filter(|attempt| attempt.is_durable);
         if kept < keep.max(1) {
             if let Some(newest) = durable.map(|attempt| attempt.written).max() {
-                uploaded = uploaded.max(newest);
+                uploaded = uploaded.max(Some((newest, step)));
                 kept += 1;
             }
             continue;
         }
-        let is_given_up = |attempt: &OnFast| tiers.is_per_node() && attempt.written < uploaded;
+        let is_given_up = |attempt: &OnFast| {
+            let is_earlier = uploaded.is_some_and(|(at, last)| attempt.written < at && step < last);
+            tiers.is_per_node() && is_earlier
+        };
         let gone = attempts
             .into_iter()
             .filter(|attempt| attempt.is_durable || is_given_up(attempt));

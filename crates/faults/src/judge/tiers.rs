@@ -60,6 +60,7 @@ impl Judge {
         let state = self.world().lock();
         let ledger = &state.ledger;
         let is_disturbed = !ledger.happened.is_empty()
+            || scenario.throws > 0
             || !ledger.removed.is_empty()
             || !ledger.rewritten.is_empty();
         if rivals || is_disturbed {
