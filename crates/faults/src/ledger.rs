@@ -194,8 +194,16 @@ impl Ledger {
     /// The newest step up to `most` that somebody was promised, and that has not rotted or been removed since.
     pub(crate) fn newest_promise_until(&self, most: Place) -> Option<Place> {
         let standing = { self.promises.iter() }.filter(|promise| !self.is_void(promise));
-        let places = standing.map(|promise| self.place(promise.step, &promise.attempt));
+        let places = standing.map(|promise| self.standing_place(promise));
         places.filter(|place| *place <= most).max()
+    }
+
+    /// Where what was promised is, by the attempt that stands: another launch may have replaced the one that was.
+    fn standing_place(&self, promise: &Promise) -> Place {
+        let mut commits = self.commits.iter().rev();
+        let last = commits.find(|(step, _)| *step == promise.step);
+        let attempt = last.map_or(&promise.attempt, |(_, attempt)| attempt);
+        self.place(promise.step, attempt)
     }
 
     fn place(&self, step: u64, attempt: &str) -> Place {

@@ -48,7 +48,10 @@ impl Checkpointer {
         step: u64,
         options: &SaveOptions,
     ) -> Result<Attempt, Error> {
-        let launch = self.launch(inner)?;
+        // Ranks that did not find each other count this attempt, too: the next one may be of another moment.
+        let launch = self.launch(inner).inspect_err(|_| {
+            *inner.started.entry(step).or_default() += 1;
+        })?;
         let count = inner.started.get(&step).copied().unwrap_or(0);
         Ok(Attempt {
             supersedes: Self::may_supersede(inner),
