@@ -20,6 +20,8 @@ pub(crate) struct Ledger {
     pub(crate) commits: Vec<(u64, String)>,
     /// The lines of these attempts.
     pub(crate) lines: BTreeMap<String, u64>,
+    /// Those that are committed on the durable tier.
+    pub(crate) durable: BTreeSet<String>,
     /// Attempts that a pruning was to remove, by step.
     pub(crate) removed: BTreeSet<(u64, String)>,
     /// Attempts that a pruning took for abandoned, by folder: nobody had completed them for as long as its rule says.
@@ -201,7 +203,8 @@ impl Ledger {
     /// Where what was promised is, by the attempt that stands: another launch may have replaced the one that was.
     fn standing_place(&self, promise: &Promise) -> Place {
         let mut commits = self.commits.iter().rev();
-        let last = commits.find(|(step, _)| *step == promise.step);
+        let is_there = |attempt| promise.level == Level::Local || self.durable.contains(attempt);
+        let last = commits.find(|(step, attempt)| *step == promise.step && is_there(attempt));
         let attempt = last.map_or(&promise.attempt, |(_, attempt)| attempt);
         self.place(promise.step, attempt)
     }
@@ -211,7 +214,10 @@ impl Ledger {
     }
 
     /// Writes down that an attempt is committed.
-    pub(crate) fn commit(&mut self, (line, step): Place, attempt: &str) {
+    pub(crate) fn commit(&mut self, (line, step): Place, attempt: &str, tier: Tier) {
+        if tier == DURABLE {
+            self.durable.insert(attempt.to_string());
+        }
         self.lines.insert(attempt.to_string(), line);
         self.commits.push((step, attempt.to_string()));
     }

@@ -183,7 +183,7 @@ impl State {
             && let Some(attempt) = manifest["attempt"].as_str()
         {
             let line = manifest["line"].as_u64().unwrap_or(0);
-            self.ledger.commit((line, step), attempt);
+            self.ledger.commit((line, step), attempt, tier);
         }
     }
 
