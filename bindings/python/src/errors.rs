@@ -1,6 +1,6 @@
 //! Errors of the core as Python exceptions: one class for each kind, with the hint kept.
 
-use cairn::checkpoint::{Error, KeyProblems};
+use cairn::checkpoint::{Error, KeyProblems, Meeting};
 use cairn::recipe::library::LibraryError;
 use cairn::store::redact;
 use pyo3::prelude::*;
@@ -79,11 +79,13 @@ fn class(error: &Error) -> &'static str {
         Error::Incomplete { .. } => "StepIncomplete",
         Error::WritersMissing { .. }
         | Error::WriterFailed { .. }
+        | Error::Meeting(Meeting::RanksAbsent { .. })
         | Error::PeerLost { .. }
         | Error::PeerFailed { .. } => "RankFailed",
-        Error::Disagreement { .. } | Error::SessionReused { .. } | Error::PeersDisagree { .. } => {
-            "RanksDisagree"
-        }
+        Error::Meeting(_)
+        | Error::Disagreement { .. }
+        | Error::SessionReused { .. }
+        | Error::PeersDisagree { .. } => "RanksDisagree",
         Error::Untrusted { .. } => "Untrusted",
         Error::Version { .. } | Error::Needs { .. } => "VersionError",
         Error::Format(_) => "FormatError",

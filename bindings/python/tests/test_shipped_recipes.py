@@ -261,7 +261,9 @@ EXPERTS_THERE = {
 )
 def test_megatron_computes_what_hugging_face_does(family: str, more: dict[str, Any], tmp_path: Path) -> None:
     model = saved(family, tmp_path / "hf")
-    there = converted(tmp_path / "hf", tmp_path / "there", f"{family}/hf-to-megatron")
+    settings = {"experts_apart": True} if "num_moe_experts" in more else {}
+    recipe = cairn.Recipe(f"{family}/hf-to-megatron", settings=settings)
+    there = converted(tmp_path / "hf", tmp_path / "there", recipe)
     for checkpoint, plain in APART.items():
         there = {re.sub(checkpoint, plain, name): value for name, value in there.items()}
     ids = torch.arange(12)[None] * 5 % 60
@@ -278,7 +280,8 @@ def test_megatron_computes_what_hugging_face_does(family: str, more: dict[str, A
 
 def test_megatron_computes_what_deepseek_does(tmp_path: Path) -> None:
     model = saved("deepseek_v3", tmp_path / "hf")
-    there = converted(tmp_path / "hf", tmp_path / "there", "deepseek_v3/hf-to-megatron")
+    recipe = cairn.Recipe("deepseek_v3/hf-to-megatron", settings={"experts_apart": True})
+    there = converted(tmp_path / "hf", tmp_path / "there", recipe)
     for checkpoint, plain in APART.items():
         there = {re.sub(checkpoint, plain, name): value for name, value in there.items()}
     ids = torch.arange(12)[None] * 5 % 60
