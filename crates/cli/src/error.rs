@@ -203,15 +203,8 @@ impl Error {
             Error::NoModelConfig { .. } => {
                 "a folder of Hugging Face has a `config.json`, and so have steps that `cairn train` wrote".into()
             }
-            Error::NotARun { .. } => {
-                "a run is a folder with folders such as `step-00012000`".into()
-            }
             Error::StepAsTarget { step, .. } => {
                 format!("give the folder of the run, and the step with `--step {step}`")
-            }
-            Error::NoTimelines { .. } => {
-                "a save leaves one when it is committed; steps that `cairn reshard` wrote have none"
-                    .into()
             }
             Error::NoSuchSteps { available, .. } if available.is_empty() => {
                 "the run has no committed steps".into()
@@ -256,6 +249,10 @@ impl Error {
         Some(match self {
             Error::Unsigned { .. } | Error::KeyNotUsed => {
                 "steps of a run are signed by `cairn sign`; without `CAIRN_REQUIRE_KEY` nothing is required"
+            }
+            Error::NotARun { .. } => "a run is a folder with folders such as `step-00012000`",
+            Error::NoTimelines { .. } => {
+                "a save leaves one when it is committed; steps that `cairn reshard` wrote have none"
             }
             Error::NotAStep { .. } => "name a step: `runs/7b:12000`, or `runs/7b/step-00012000`",
             Error::OtherStep { .. } => {

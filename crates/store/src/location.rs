@@ -82,6 +82,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "it makes what is then looked at")]
     fn one_file_has_one_location_by_all_its_names() {
         let place = tempfile::tempdir().unwrap();
         let path = |name: &str| place.path().join(name);

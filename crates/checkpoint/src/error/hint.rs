@@ -1,6 +1,6 @@
 //! What to do about each error.
 
-use super::{Error, Meeting, Misplaced, list};
+use super::{Error, list};
 
 /// For a step that refers to files that are gone, or whose step is damaged.
 const GONE: &str = "nothing was committed; save again, in full. `cairn verify` says whether the step of these files is damaged, and `cairn repair` mends it; delete steps with `cairn prune`, which keeps what others refer to";
@@ -58,14 +58,10 @@ impl Error {
             Error::NoSession { .. } => {
                 "set `CAIRN_SESSION` to the same name on all ranks, and to a new one at every start"
             }
-            Error::Meeting(Meeting::RanksAbsent { .. }) => {
-                "nothing was committed; look at those ranks' logs. All ranks save to the same run and are given the same session name and number of ranks"
-            }
+            Error::Meeting(meeting) => meeting.advice(),
+            Error::Misplaced(misplaced) => misplaced.advice(),
             Error::RunInUse { .. } => {
                 "two trainers on one run would spoil each other's steps: end that one first, or use another folder. `--take-over` takes the run from it: it ends at its next step, and what it did since its last checkpoint is lost"
-            }
-            Error::Meeting(Meeting::RankTwice { .. }) => {
-                "nothing was committed; end the processes of an earlier launch that still run, and give every process a rank of its own"
             }
             Error::StepTaken { .. } => {
                 "save another step, or pass `replace` to put this save in its place"
@@ -74,7 +70,7 @@ impl Error {
                 "nothing was committed; give every launch its own session name, such as a job id with its restart count"
             }
             Error::WritersMissing { .. } => {
-                "nothing was committed and older steps are untouched; look at those ranks' logs. If they finished after all, `cairn verify --finish` completes the save"
+                "nothing was committed and older steps are untouched; look at those ranks' logs, and save again"
             }
             Error::WriterFailed { .. } => {
                 "nothing was committed and older steps are untouched; mend that writer and save again"
@@ -83,19 +79,18 @@ impl Error {
                 "every rank must describe a tensor in the same way, and every launch needs its own session name"
             }
             Error::TargetTaken { .. } => "choose another folder, or pass `replace`",
-            Error::Misplaced(Misplaced::InSource { .. }) => "choose another place for the result",
-            Error::Misplaced(Misplaced::OutsideFolder { .. }) => {
-                "if you trust whoever made the link, copy the file into the folder in its place; if not, delete it"
-            }
-            Error::Misplaced(Misplaced::InRun { .. }) => {
-                "choose another folder; `cairn convert --to cairn` and `cairn reshard` add a step to a run"
-            }
             Error::Unfinished { .. } => {
                 "go on with it with `--resume`, or start over with `--replace`"
             }
             Error::CannotResume { .. } => {
                 "give the same source and options, or start over with `--replace`"
             }
+            _ => return self.advice_to_readers(),
+        })
+    }
+
+    fn advice_to_readers(&self) -> Option<&'static str> {
+        Some(match self {
             Error::NotACheckpoint { .. } => {
                 "expected a run (with folders `step-…`), a step, a folder of Hugging Face, torch distributed, Megatron, DeepSpeed, Orbax or Paddle, or a file such as `.safetensors`, `.pt`, `.bin` or `.pdparams`"
             }

@@ -25,3 +25,16 @@ pub enum Meeting {
         rank: usize,
     },
 }
+
+impl Meeting {
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Self::RanksAbsent { .. } => {
+                "nothing was committed; look at those ranks' logs. All ranks save to the same run and are given the same session name and number of ranks"
+            }
+            Self::RankTwice { .. } => {
+                "nothing was committed; end the processes of an earlier launch that still run, and give every process a rank of its own"
+            }
+        }
+    }
+}

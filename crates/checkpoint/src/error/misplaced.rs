@@ -26,3 +26,17 @@ pub enum Misplaced {
         url: String,
     },
 }
+
+impl Misplaced {
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Self::InSource { .. } => "choose another place for the result",
+            Self::OutsideFolder { .. } => {
+                "if you trust whoever made the link, copy the file into the folder in its place; if not, delete it"
+            }
+            Self::InRun { .. } => {
+                "choose another folder; `cairn convert --to cairn` and `cairn reshard` add a step to a run"
+            }
+        }
+    }
+}

@@ -19,7 +19,7 @@ fn spec() -> TensorSpec {
 }
 
 fn save(run: &Checkpointer, step: u64) -> Result<(), Arc<Error>> {
-    let bytes = [step as u8];
+    let bytes = [u8::try_from(step).unwrap()];
     let mut state = State::new(0);
     state.tensor("weights", &spec(), &bytes).unwrap();
     let saving = run.save(step, &state, &SaveOptions::default());

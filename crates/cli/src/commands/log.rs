@@ -193,7 +193,8 @@ impl Step {
         let words = [(latest, "latest"), (self.abandoned, "abandoned")];
         let words = words
             .iter()
-            .filter_map(|(is, word)| is.then(|| word.to_string()));
+            .filter(|(is, _)| *is)
+            .map(|(_, word)| word.to_string());
         let notes: Vec<String> = words.chain(self.tags.iter().cloned()).collect();
         let launch = self.launch.as_deref().unwrap_or("");
         let launch: String = launch.chars().take(LAUNCH_DIGITS).collect();

@@ -146,6 +146,10 @@ fn a_keeper_that_is_told_to_stop_first_writes_what_it_must() {
 }
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what stands in the way is no object of a store"
+)]
 fn a_capture_that_the_store_would_not_take_is_committed_when_the_store_is_back() {
     let home = Home::with(Limits::total(1 << 30), Duration::ZERO);
     let mut trainer = Process::rank(&home.socket(), &home.run(), [0, 1], "unwritten", 1);

@@ -224,7 +224,11 @@ fn a_damaged_step_is_passed_over_by_all_ranks_and_replaced() {
 
 /// The data file of a step that was written last, by name.
 fn data_of(store: &Arc<dyn Store>, step: u64) -> String {
-    let data = store.list("").unwrap().into_iter().map(|object| object.key);
+    let data = store
+        .list("")
+        .expect("a list")
+        .into_iter()
+        .map(|object| object.key);
     let data = data.filter(|key| {
         key.contains(&cairn_checkpoint::step_folder(step)) && key.ends_with(".safetensors")
     });
@@ -233,8 +237,9 @@ fn data_of(store: &Arc<dyn Store>, step: u64) -> String {
 
 /// The objects of a step.
 fn objects_of(store: &Arc<dyn Store>, step: u64) -> Vec<(String, Vec<u8>)> {
-    let objects = store.list(&cairn_checkpoint::step_folder(step)).unwrap();
-    let object = |key: String| (key.clone(), store.get(&key).unwrap());
+    let objects = store.list(&cairn_checkpoint::step_folder(step));
+    let objects = objects.expect("a list");
+    let object = |key: String| (key.clone(), store.get(&key).expect("an object"));
     objects.into_iter().map(|found| object(found.key)).collect()
 }
 
