@@ -11,7 +11,8 @@ use crate::hf_index;
 use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, commit_key, step_folder};
 use crate::part::{ReadPart, read_head};
-use crate::standing::{Standing, committed_attempt, deleted_attempt, hidden_attempt, stands};
+use crate::retention::take_back;
+use crate::standing::{Standing, committed_attempt, deleted_attempt, stands};
 use crate::workers::{asking, gather};
 use cairn_store::{PutMode, Store};
 use serde::{Deserialize, Serialize};
@@ -195,6 +196,10 @@ impl Attempt {
         if let Some(key) = missing_keys(store, &keys.folder, &files)?.pop() {
             return Err(Error::damaged(key, "it is missing"));
         }
+        // The last look comes when all parts are there. Who sees another attempt after `COMMIT` is put is too late: others count on it.
+        if self.is_safe(store)? {
+            return Ok(());
+        }
         let mode = self.mode(store, superseded.as_deref())?;
         let key = commit_key(self.step);
         match store.put(&key, &manifest.encode(), mode) {
@@ -205,7 +210,7 @@ impl Attempt {
             },
             result => {
                 result.doing(|| format!("commit step {}", self.step))?;
-                self.check_kept(store, &files, mode)
+                self.check_kept(store, &files)
             }
         }
     }
@@ -237,42 +242,22 @@ impl Attempt {
         parts.chain(data).collect()
     }
 
-    /// Takes `COMMIT` back if the files went while it was put, or if another attempt stood that a pruning had hidden.
+    /// Takes `COMMIT` back if the files went while it was put.
     ///
     /// Whoever stands still long enough in that moment may wake up when others have committed the step and deleted it, or have taken the
     /// attempt for abandoned. A pruning marks what it deletes first and takes the mark away last, so one of the two signs is there.
-    fn check_kept(&self, store: &dyn Store, files: &[String], mode: PutMode) -> Result<(), Error> {
+    fn check_kept(&self, store: &dyn Store, files: &[String]) -> Result<(), Error> {
         let folder = self.keys().folder;
         let is_whole = || Ok::<_, Error>(missing_keys(store, &folder, files)?.is_empty());
         if !self.is_being_deleted(store)? && is_whole()? {
-            return self.check_alone(store, mode);
+            return Ok(());
         }
-        self.take_back(store)?;
+        // Not its key, whatever is there by now: it may have been replaced.
+        take_back(store, self.step, &self.name)?;
         Err(Error::Incomplete {
             step: self.step,
             reason: format!("attempt `{}` was deleted while it was committed", self.name),
         })
-    }
-
-    /// Gives way to an attempt that a pruning had hidden when `COMMIT` was created, for that one is committed until the pruning is sure.
-    fn check_alone(&self, store: &dyn Store, mode: PutMode) -> Result<(), Error> {
-        match hidden_attempt(store, self.step) {
-            Err(error) if error.is_damage() => Ok(()),
-            Ok(Some(attempt)) if attempt != self.name && mode == PutMode::Create => {
-                self.take_back(store)?;
-                let step = self.step;
-                Err(Error::StepTaken { step, attempt })
-            }
-            looked => looked.map(drop),
-        }
-    }
-
-    fn take_back(&self, store: &dyn Store) -> Result<(), Error> {
-        let key = commit_key(self.step);
-        if self.is_committed(store)? {
-            store.delete(&key).doing(|| format!("take back `{key}`"))?;
-        }
-        Ok(())
     }
 
     /// Whether a pruning is about to delete this attempt.

@@ -53,6 +53,7 @@ mod launch;
 mod layout;
 mod lines;
 mod load;
+mod lock;
 mod manifest;
 mod names;
 mod options;

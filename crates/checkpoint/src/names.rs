@@ -19,6 +19,7 @@
 //!     COMMIT                   the manifest; its existence is the commit
 //!     HIDDEN                   the manifest, while a pruning makes sure that the step may go; it is still committed
 //!     DELETED                  the manifest of a step that was deleted, until its files are
+//!     PRUNING                  the lock of who removes its manifest
 //!     SIGNATURE                who vouches for the step
 //!     best.tag                 whether the step has the tag `best`
 //! ```
@@ -33,6 +34,9 @@ pub const HIDDEN: &str = "HIDDEN";
 
 /// The name of a manifest whose step was deleted, for as long as its files are there.
 pub const DELETED: &str = "DELETED";
+
+/// The name of a step's lock.
+const PRUNING: &str = "PRUNING";
 
 /// The name of objects on a fast tier that say where the durable one is: of the run, and of each attempt that is committed there.
 pub(crate) const DURABLE: &str = "DURABLE";
@@ -84,6 +88,11 @@ pub(crate) fn hidden_key(step: u64) -> String {
 /// The key of a deleted step's manifest.
 pub(crate) fn deleted_key(step: u64) -> String {
     format!("{}/{DELETED}", step_folder(step))
+}
+
+/// The key of the lock under which a step's manifest is removed.
+pub(crate) fn lock_key(step: u64) -> String {
+    format!("{}/{PRUNING}", step_folder(step))
 }
 
 /// The name of an attempt: the same on every rank of a launch, never the same twice.

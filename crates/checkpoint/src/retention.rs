@@ -15,7 +15,7 @@ mod facts;
 mod keep;
 mod plan;
 
-pub(crate) use delete::delete_pins;
 pub use delete::prune;
+pub(crate) use delete::{delete_pins, take_back};
 pub use keep::{Abandoned, Best, Goal, Keep, Within};
 pub use plan::{PrunePlan, plan};

@@ -10,7 +10,7 @@ use crate::error::StoreContext;
 use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, commit_key, step_folder};
 use crate::run;
-use crate::standing::committed_attempt;
+use crate::standing::{committed_attempt, deleted_attempt, hidden_attempt};
 use crate::upload::is_marked;
 use cairn_store::{PutMode, Store};
 use serde_json::{Value, json};
@@ -44,13 +44,23 @@ fn stays(store: &Arc<dyn Store>, step: u64) -> Result<bool, Error> {
     let found = lasting(store).head(&commit);
     let found = found.doing(|| format!("look for `{commit}`"))?;
     let Some(tiers) = store.tiers().filter(|_| found.is_none()) else {
-        return Ok(found.is_some());
+        return Ok(found.is_some() && !is_going(lasting(store).as_ref(), step)?);
     };
     let fast = tiers.fast().as_ref();
     match committed_attempt(fast, step)? {
         None => Ok(false),
         Some(attempt) => Ok(!is_marked(fast, &AttemptKeys::new(step, &attempt))?),
     }
+}
+
+/// Whether what is under `COMMIT` is hidden or deleted as well: a writer who stood still has put it once more, and may take it back.
+fn is_going(store: &dyn Store, step: u64) -> Result<bool, Error> {
+    let going = [hidden_attempt(store, step)?, deleted_attempt(store, step)?];
+    if going == [None, None] {
+        return Ok(false);
+    }
+    let committed = committed_attempt(store, step)?;
+    Ok(committed.is_none() || going.contains(&committed))
 }
 
 /// Whether the key of a file beside the attempts of a step is that of a tag.

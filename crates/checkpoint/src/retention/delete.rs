@@ -4,12 +4,14 @@ use super::plan::PrunePlan;
 use crate::Error;
 use crate::delta::References;
 use crate::error::StoreContext;
+use crate::lock::StepLock;
 use crate::manifest::Manifest;
 use crate::names::{
-    AttemptKeys, commit_key, deleted_key, hidden_key, is_pin, parse_step_folder, step_folder,
+    AttemptKeys, commit_key, deleted_key, hidden_key, is_pin, lock_key, parse_step_folder,
+    step_folder,
 };
 use crate::standing::{
-    Hidden, committed_attempt, confirm, deleted_attempt, hidden_attempt, hide, restore,
+    self, Removed, Standing, committed_attempt, deleted_attempt, has_parts, restore,
 };
 use crate::tags::tags_of;
 use cairn_store::{PutMode, Store};
@@ -28,17 +30,30 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
         .map_or(store, |tiers| tiers.durable().as_ref());
     let (mut spared, mut gone) = (Vec::new(), Vec::new());
     for step in &plan.hidden {
-        bring_back(store, *step)?;
-    }
-    for (step, attempt) in &plan.remove {
-        if !remove(store, *step, attempt)? {
-            spared.push(*step);
-        } else if plan.grace.is_zero() {
-            gone.extend(going(store, *step)?);
+        if let Some(lock) = lock(store, plan, *step, None)? {
+            let restored = restore(store, *step, &lock.wanted);
+            lock.or_release(store, restored)?.0.release(store)?;
         }
     }
+    for (step, attempt) in &plan.remove {
+        let Some(lock) = lock(store, plan, *step, Some(attempt))? else {
+            spared.push(*step);
+            continue;
+        };
+        let removed = remove(store, &lock, attempt);
+        let (lock, is_removed) = lock.or_release(store, removed)?;
+        if !is_removed {
+            spared.push(*step);
+        } else if plan.grace.is_zero() {
+            gone.extend(going(store, lock)?);
+            continue;
+        }
+        lock.release(store)?;
+    }
     for step in plan.purge.iter().chain(&plan.beside) {
-        gone.extend(going(store, *step)?);
+        if let Some(lock) = lock(store, plan, *step, None)? {
+            gone.extend(going(store, lock)?);
+        }
     }
     let folders = gone.iter().map(|(_, folder)| folder);
     for folder in folders.chain(&plan.leftovers) {
@@ -46,8 +61,9 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
     }
     // Not those of the plan, which may be old, and not before each `COMMIT` that goes is gone.
     let references = References::read(store, &|_| false)?;
-    for (step, folder) in &gone {
-        erase(store, *step, folder, &references)?;
+    for (lock, folder) in gone {
+        let erased = erase(store, lock.step, &folder, &references);
+        lock.or_release(store, erased)?.0.release(store)?;
     }
     for folder in &plan.leftovers {
         match parse_step_folder(folder) {
@@ -64,51 +80,68 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
     Ok(spared)
 }
 
+/// The lock of a step; none if another process is at it.
+fn lock(
+    store: &dyn Store,
+    plan: &PrunePlan,
+    step: u64,
+    attempt: Option<&String>,
+) -> Result<Option<StepLock>, Error> {
+    let is_stuck = plan.stuck.contains(&step);
+    StepLock::take(store, step, attempt.map(String::as_str), is_stuck)
+}
+
 /// Takes the step away from readers. Whether it did: a step that is not the planned one, or has a tag, comes back.
-fn remove(store: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
+fn remove(store: &dyn Store, lock: &StepLock, attempt: &str) -> Result<bool, Error> {
     // Tags are looked for when it is hidden: whoever tags a step looks for its `COMMIT` afterwards, so one of the two sees the other.
-    let is_planned = |manifest: &Manifest| {
-        Ok(manifest.attempt == attempt && tags_of(store, manifest)?.is_empty())
-    };
-    let bytes = match hide(store, step, is_planned)? {
-        Hidden::Here(bytes) => bytes,
-        Hidden::Spared => return Ok(false),
+    let has_no_tag = |manifest: &Manifest| Ok(tags_of(store, manifest)?.is_empty());
+    let bytes = match standing::remove(store, lock, attempt, has_no_tag)? {
+        Removed::Here(bytes) => bytes,
+        Removed::Spared => return Ok(false),
         // Somebody else did.
-        Hidden::Gone => return Ok(true),
+        Removed::Gone => return Ok(true),
     };
-    if !confirm(store, step)? {
-        return Ok(false);
-    }
     // Put again, for the time of it: the grace period begins now.
-    let deleted = deleted_key(step);
+    let deleted = deleted_key(lock.step);
     let put = store.put(&deleted, &bytes, PutMode::Replace);
     put.doing(|| format!("write `{deleted}`")).map(|()| true)
 }
 
-/// Brings back a step that a pruning hid and nobody is at any more. If it was saved anew, what is hidden is deleted.
-fn bring_back(store: &dyn Store, step: u64) -> Result<(), Error> {
-    if !restore(store, step)? {
+/// Takes an attempt back that was committed when its files had gone, or were going. A tag keeps it. Whoever holds the lock of the step will
+/// see to it otherwise.
+pub(crate) fn take_back(store: &dyn Store, step: u64, attempt: &str) -> Result<(), Error> {
+    let Some(lock) = StepLock::take(store, step, Some(attempt), false)? else {
         return Ok(());
-    }
-    match (committed_attempt(store, step), hidden_attempt(store, step)) {
-        // In a bucket a rename is two moves, and whoever made the first one died.
-        (Ok(here), Ok(aside)) if here == aside => delete(store, &hidden_key(step)),
-        (Ok(_), Ok(_)) => confirm(store, step).map(drop),
-        // One of them is damaged: both are evidence.
-        _ => Ok(()),
+    };
+    let has_no_tag = |manifest: &Manifest| Ok(tags_of(store, manifest)?.is_empty());
+    let removed = standing::remove(store, &lock, attempt, has_no_tag);
+    lock.or_release(store, removed)?.0.release(store)
+}
+
+/// The folder of a deleted step, whose files go, under its lock. Those of a step that came back stay: in a bucket a rename is two moves, and
+/// whoever brought it back may have made only the first. But a writer who stood still may have put `COMMIT` when files were gone already.
+fn going(store: &dyn Store, lock: StepLock) -> Result<Option<(StepLock, String)>, Error> {
+    let folder = folder_that_goes(store, &lock);
+    match lock.or_release(store, folder)? {
+        (lock, Some(folder)) => Ok(Some((lock, folder))),
+        (lock, None) => lock.release(store).map(|()| None),
     }
 }
 
-/// The folder of a deleted step, whose files go. Those of a step that came back stay: in a bucket a rename is two moves, and whoever
-/// brought it back may have made only the first.
-fn going(store: &dyn Store, step: u64) -> Result<Option<(u64, String)>, Error> {
+fn folder_that_goes(store: &dyn Store, lock: &StepLock) -> Result<Option<String>, Error> {
+    let step = lock.step;
     let Some(attempt) = deleted_attempt(store, step)? else {
         return Ok(None);
     };
-    if committed_attempt(store, step)?.as_ref() == Some(&attempt) {
-        return delete(store, &deleted_key(step)).map(|()| None);
+    let standing = Standing::read(store, step)?;
+    let manifest = standing.map(|standing| standing.manifest()).transpose()?;
+    if let Some(manifest) = manifest.filter(|manifest| manifest.attempt == attempt) {
+        if has_parts(store, &manifest)? {
+            return delete(store, &deleted_key(step)).map(|()| None);
+        }
+        standing::remove(store, lock, &attempt, |_| Ok(true))?;
     }
-    Ok(Some((step, AttemptKeys::new(step, &attempt).folder)))
+    Ok(Some(AttemptKeys::new(step, &attempt).folder))
 }
 
 /// Deletes the files of a step that is deleted, but for those that others refer to. A save of the same step, done or under way, has
@@ -133,7 +166,12 @@ fn delete_beside(store: &dyn Store, step: u64) -> Result<(), Error> {
         return Ok(());
     }
     let kept = [deleted_key(step), commit_key(step), hidden_key(step)];
-    let mut others = beside.iter().filter(|meta| !kept.contains(&meta.key));
+    // The lock of a step that is deleted is given back by its holder; without one it is a leftover.
+    let is_locked = beside.iter().any(|meta| meta.key == kept[0]);
+    let lock = lock_key(step);
+    let mut others = beside
+        .iter()
+        .filter(|meta| !kept.contains(&meta.key) && !(is_locked && meta.key == lock));
     others.try_for_each(|meta| delete(store, &meta.key))
 }
 

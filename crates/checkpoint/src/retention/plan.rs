@@ -10,6 +10,7 @@ use crate::delta::{Holder, References};
 use crate::error::StoreContext;
 use crate::error::chain;
 use crate::handshake;
+use crate::lock::{HELD_FOR, held, is_old};
 use crate::names::{AttemptKeys, deleted_key, hidden_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps, each_step};
 use crate::standing::{committed_attempt, deleted_attempt};
@@ -20,9 +21,6 @@ use cairn_store::{ObjectMeta, Store, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// For how long a pruning may be at a step that it hid, unless another age is given for what is abandoned.
-const HIDDEN_FOR: Duration = Duration::from_secs(3600);
 
 /// What a pruning will do, before it does it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -43,6 +41,8 @@ pub struct PrunePlan {
     pub beside: Vec<u64>,
     /// Steps that a pruning hid before it died. They come back before anything goes.
     pub hidden: Vec<u64>,
+    /// Steps whose lock is held by a pruning that died. It counts no more.
+    pub stuck: Vec<u64>,
     /// Uploads that nobody has finished and that are old enough to be nobody's, either. Their bytes are in no listing.
     pub uploads: Vec<Upload>,
     /// Files of steps that are or were deleted, and of leftovers, that stay because others refer to them, and who does.
@@ -85,7 +85,7 @@ pub fn plan(
         ..PrunePlan::default()
     };
     let committed = committed_steps(store.as_ref())?;
-    let age = abandoned_after.unwrap_or(HIDDEN_FOR);
+    let age = abandoned_after.unwrap_or(HELD_FOR);
     let busy = look_for_hidden(store.as_ref(), &committed, age, now, &mut plan)?;
     let good = good_steps(store, &committed, keep.read_share, &mut plan)?;
     let facts = gather(good.len(), asking(store.is_far()), |index| {
@@ -116,6 +116,7 @@ pub fn plan(
     });
     let mut current: BTreeMap<u64, Option<String>> = current.collect();
     look_for_marks(store.as_ref(), &committed, now, &mut plan, &mut current)?;
+    look_for_locks(store.as_ref(), age, now, &mut plan)?;
     if let Some(age) = abandoned_after {
         plan.leftovers = leftovers(store.as_ref(), current, age, now)?;
         for folder in handshake::folders(store.as_ref())? {
@@ -208,9 +209,7 @@ fn good_steps(
     Ok(good)
 }
 
-/// Looks for steps that a pruning hid. It is dead if nobody touched them for `age`; those that it may yet be at are returned.
-///
-/// Where a rename keeps the time of an object, as in files, it is also one move: there it does no harm to be too early.
+/// Looks for steps that a pruning hid. It is dead if its lock is older than `age`; those that it may yet be at are returned.
 fn look_for_hidden(
     store: &dyn Store,
     committed: &[u64],
@@ -224,13 +223,40 @@ fn look_for_hidden(
         let Some(hidden) = head else {
             continue;
         };
-        let since = now.duration_since(hidden.modified).unwrap_or_default();
-        match since >= age {
+        // The lock tells better: where a rename keeps the time of an object, what is hidden is as old as its step.
+        let lock = held(store, *step)?;
+        match is_old(lock.as_ref().or(Some(&hidden)), age, now) {
             true => plan.hidden.push(*step),
             false => drop(busy.insert(*step)),
         }
     }
     Ok(busy)
+}
+
+/// Looks for the locks of the steps that something is to be done to. Where another pruning is at work nothing is; one that died is passed over.
+fn look_for_locks(
+    store: &dyn Store,
+    age: Duration,
+    now: SystemTime,
+    plan: &mut PrunePlan,
+) -> Result<(), Error> {
+    let steps = plan.remove.keys().chain(&plan.purge).chain(&plan.beside);
+    let steps: BTreeSet<u64> = steps.chain(&plan.hidden).copied().collect();
+    let steps: Vec<u64> = steps.into_iter().collect();
+    let locks = each_step(store, &steps, |step| held(store, step))?;
+    for (step, lock) in steps.into_iter().zip(locks) {
+        if is_old(lock.as_ref(), age, now) {
+            plan.stuck.extend(lock.map(|_| step));
+            continue;
+        }
+        if plan.remove.remove(&step).is_some() {
+            plan.keep.insert(step, "another pruning is at it".into());
+        }
+        plan.purge.retain(|purged| *purged != step);
+        plan.beside.retain(|beside| *beside != step);
+        plan.hidden.retain(|hidden| *hidden != step);
+    }
+    Ok(())
 }
 
 /// Looks for the mark of a deletion beside a step that was saved anew, or came back. It goes, too.

@@ -13,8 +13,9 @@ use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, DURABLE, hidden_key, is_timeline, step_folder};
 use crate::retention::delete_pins;
 use crate::run::all_steps;
-use crate::standing::{committed_attempt, hidden_attempt, hide};
+use crate::standing::{committed_attempt, hidden_attempt, hide, restore};
 use cairn_store::{PutMode, Store, Tiered};
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 /// Marks an attempt as no longer needed on the fast tier. If that fails, it is found out again.
@@ -166,7 +167,13 @@ fn take(fast: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
     let stands = || committed_attempt(fast, step).map(|found| found.as_deref() == Some(attempt));
     if stands().unwrap_or(false) {
         let is_it = |manifest: &Manifest| Ok(manifest.attempt == attempt);
-        hide(fast, step, is_it)?;
+        let wanted = BTreeSet::from([attempt.to_owned()]);
+        let hidden = hidden_attempt(fast, step)?;
+        if hidden.is_some_and(|hidden| hidden != attempt) {
+            // A rank that died hid another one, which was replaced.
+            restore(fast, step, &wanted)?;
+        }
+        hide(fast, step, &wanted, is_it)?;
         // Hidden now, or by a rank that died: all would do the same.
         if hidden_attempt(fast, step)?.as_deref() == Some(attempt) {
             delete(fast, &hidden_key(step))?;

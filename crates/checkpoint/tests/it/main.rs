@@ -17,6 +17,7 @@ mod fence;
 mod give_up;
 mod hostile;
 mod mutation;
+mod orders;
 mod packed;
 mod race;
 mod references;
