@@ -1,4 +1,4 @@
-//! The order that the code keeps, the mistakes that it could make, and how much of the world is searched.
+//! Orders of moves: one that keeps every promise, and mistakes in it; and how much of the world is searched.
 
 /// In which order the machines make their moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +34,9 @@ impl Rules {
         waits_for_removals: true,
     };
 
-    /// What the code does today. What it lacks needs an upload beside all the others; see `docs/faults.md`.
-    pub const CODE: Self = Self {
+    /// The least that keeps every promise where nothing is uploaded. What it lacks needs a second launch that creates the step, such as an
+    /// upload, beside all the others.
+    pub const LEAST: Self = Self {
         minds_rivals: false,
         uploads_over_what_it_compared: false,
         waits_for_removals: false,
