@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`Rules::PROVEN`] is an order that keeps every promise: it is what the code is measured by. Each [`Mistake`] departs from it; the tests
-//! show that the search finds what breaks. The code still makes some of them: see `docs/faults.md`.
+//! show that the search finds what breaks. What the code does not do yet is in `docs/faults.md`.
 //!
 //! What the model takes for granted: a rename is one move (a bucket needs several), what is put is durable, and nobody is taken for dead
 //! who lives: locks of prunings and attempts of others count as abandoned when they are an hour old.
