@@ -154,7 +154,7 @@ fn save_staged(job: &Job) {
     clippy::disallowed_methods,
     reason = "the kernel's accounts are no checkpoint"
 )]
-fn memory_field(name: &str) -> f64 {
+pub(crate) fn memory_field(name: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status
         .lines()

@@ -11,6 +11,7 @@ mod load;
 mod measure;
 mod packed;
 mod plan;
+mod prune;
 mod rank;
 mod save;
 mod work;
@@ -42,7 +43,8 @@ fn main() {
                 "deltas" => delta::measure(&job),
                 "compression" => packed::measure(&job),
                 "keeper" => keeper::measure(&job),
-                _ => panic!("deltas, compression or keeper, not {part}"),
+                "pruning" => prune::measure(&job),
+                _ => panic!("deltas, compression, keeper or pruning, not {part}"),
             }
         }
         ["load", directory, gigabytes, ranks, case] => {
@@ -57,6 +59,7 @@ fn main() {
             delta::measure(&job);
             packed::measure(&job);
             keeper::measure(&job);
+            prune::measure(&job);
         }
         // `cargo bench` without arguments: what does not need a disk.
         _ => plan::measure(),

@@ -10,7 +10,6 @@ use crate::report;
 use crate::retention::Policy;
 use crate::saving::Saving;
 use crate::source::Source;
-use cairn::checkpoint::retention;
 use cairn::checkpoint::signing::{PublicKey, SecretKey, sign};
 use cairn::checkpoint::{
     Checkpointer, IfCommitted, Options, Overlap, Pace, SaveOptions, StepState, Watch, World,
@@ -299,12 +298,12 @@ impl Run {
     /// Deletes the steps that no rule keeps and returns them; with `dry_run` only returns them.
     #[pyo3(signature = (policy, *, dry_run = false))]
     fn prune(&self, py: Python, policy: &Policy, dry_run: bool) -> PyResult<Vec<u64>> {
-        let store = self.inner().store();
+        let pruner = self.inner().pruner();
         let pruned = py.detach(|| {
-            let plan = retention::plan(store, &policy.0, Some(ABANDONED), SystemTime::now())?;
+            let plan = pruner.plan(&policy.0, Some(ABANDONED), SystemTime::now())?;
             let mut removed: Vec<u64> = plan.remove.keys().copied().collect();
             if !dry_run && !plan.is_empty() {
-                let spared = retention::prune(store.as_ref(), &plan)?;
+                let spared = pruner.prune(&plan)?;
                 removed.retain(|step| !spared.contains(step));
             }
             Ok::<_, cairn::checkpoint::Error>(removed)

@@ -19,6 +19,7 @@ use crate::options::{Options, Overlap};
 use crate::outcome::stopped;
 use crate::pool::Pool;
 use crate::save::{Job, PreparedSave, SaveOptions, capture};
+use crate::retention::Pruner;
 use crate::saving::{Level, Progress, Saving};
 use crate::stale::History;
 use crate::state::State;
@@ -75,6 +76,7 @@ pub struct Checkpointer {
     average_pool: Arc<Pool>,
     average_scratch: Arc<ScratchCache>,
     updating: Mutex<Option<Update>>,
+    pruner: Arc<Pruner>,
     inner: Mutex<Inner>,
 }
 
@@ -107,6 +109,7 @@ impl Checkpointer {
             average_pool: Arc::new(Pool::new(options.staging_bytes)),
             average_scratch: Arc::default(),
             updating: Mutex::default(),
+            pruner: Arc::new(Pruner::new(store.clone())),
             store,
             world,
             options,
@@ -358,6 +361,11 @@ impl Checkpointer {
         let plan = Arc::new(plan);
         inner.plan = Some(plan.clone());
         Ok(plan)
+    }
+
+    /// What prunes this run. It remembers what it has read: one that prunes after each save reads the new step alone.
+    pub fn pruner(&self) -> &Arc<Pruner> {
+        &self.pruner
     }
 
     /// The store this run lies in.

@@ -2,6 +2,10 @@
 //!
 //! Its size depends on the number of tensors, and by sixteen characters on the number of writers.
 
+mod brief;
+
+pub(crate) use brief::Brief;
+
 use crate::Error;
 use crate::clock::unix_seconds;
 use crate::delta;
@@ -73,6 +77,12 @@ pub struct DeltaSummary {
 }
 
 impl DeltaSummary {
+    /// The keys of the files that the step refers to.
+    fn files(&self) -> impl Iterator<Item = String> + '_ {
+        let bases = self.bases.iter();
+        bases.flat_map(|(folder, files)| files.iter().map(move |file| format!("{folder}/{file}")))
+    }
+
     /// What the parts of a step refer to together; `None` if none of them is a delta.
     fn of(files: &[&FileEntry]) -> Option<Self> {
         let mut deltas = files
@@ -134,10 +144,7 @@ impl Manifest {
 
     /// The keys of the files of other attempts that this step refers to.
     pub fn base_files(&self) -> Vec<String> {
-        let bases = self.delta.iter().flat_map(|delta| &delta.bases);
-        bases
-            .flat_map(|(folder, files)| files.iter().map(move |file| format!("{folder}/{file}")))
-            .collect()
+        self.delta.iter().flat_map(DeltaSummary::files).collect()
     }
 
     /// Whether this is what `attempt` saved, by itself or written anew since.

@@ -13,9 +13,12 @@
 mod delete;
 mod facts;
 mod keep;
+mod known;
 mod plan;
 
 pub(crate) use delete::delete_pins;
 pub use delete::prune;
 pub use keep::{Abandoned, Best, Goal, Keep, Within};
+pub use known::Pruner;
+pub(crate) use known::Known;
 pub use plan::{PrunePlan, plan};

@@ -42,11 +42,11 @@ pub(crate) fn digest_of(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(&tail[start..]).ok()
 }
 
-/// Checks and opens a sealed line.
+/// Checks a sealed line. Returns what was hashed, and the digest.
 ///
 /// # Errors
 /// A sentence that says what is wrong.
-pub(crate) fn unseal(bytes: &[u8]) -> Result<Sealed, String> {
+pub(crate) fn check(bytes: &[u8]) -> Result<(&[u8], &str), String> {
     let split = bytes
         .len()
         .checked_sub(TAIL_LEN)
@@ -65,6 +65,15 @@ pub(crate) fn unseal(bytes: &[u8]) -> Result<Sealed, String> {
             &actual[..12]
         ));
     }
+    Ok((body, digest))
+}
+
+/// Checks and opens a sealed line.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub(crate) fn unseal(bytes: &[u8]) -> Result<Sealed, String> {
+    let (body, digest) = check(bytes)?;
     let mut json = body.to_vec();
     json.push(b'}');
     let members = serde_json::from_slice(&json).map_err(|e| format!("it is not JSON: {e}"))?;

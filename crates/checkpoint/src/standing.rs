@@ -11,7 +11,7 @@
 
 use crate::Error;
 use crate::error::StoreContext;
-use crate::manifest::Manifest;
+use crate::manifest::{Brief, Manifest};
 use crate::names::{commit_key, deleted_key, hidden_key};
 use cairn_store::{Error as StoreError, PutMode, Store};
 
@@ -40,6 +40,11 @@ impl Standing {
     pub(crate) fn manifest(&self) -> Result<Manifest, Error> {
         Manifest::decode(&self.key, &self.bytes)
     }
+
+    /// The manifest without what it says of tensors.
+    pub(crate) fn brief(&self) -> Result<Brief, Error> {
+        Brief::decode(&self.key, &self.bytes)
+    }
 }
 
 /// Whether some attempt of `step` stands.
@@ -61,8 +66,8 @@ fn places(step: u64) -> [String; 3] {
 /// The attempt that stands.
 pub(crate) fn committed_attempt(store: &dyn Store, step: u64) -> Result<Option<String>, Error> {
     let standing = Standing::read(store, step)?;
-    let manifest = standing.map(|standing| standing.manifest()).transpose()?;
-    Ok(manifest.map(|manifest| manifest.attempt))
+    let brief = standing.map(|standing| standing.brief()).transpose()?;
+    Ok(brief.map(|brief| brief.attempt))
 }
 
 /// The attempt that a step's `HIDDEN` names.
@@ -80,7 +85,7 @@ fn attempt_at(store: &dyn Store, key: &str) -> Result<Option<String>, Error> {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         result => result.doing(|| format!("read `{key}`"))?,
     };
-    Ok(Some(Manifest::decode(key, &bytes)?.attempt))
+    Ok(Some(Brief::decode(key, &bytes)?.attempt))
 }
 
 /// What became of a step that was to be hidden.
@@ -101,7 +106,7 @@ pub(crate) enum Hidden {
 pub(crate) fn hide(
     store: &dyn Store,
     step: u64,
-    may_go: impl FnOnce(&Manifest) -> Result<bool, Error>,
+    may_go: impl FnOnce(&Brief) -> Result<bool, Error>,
 ) -> Result<Hidden, Error> {
     let (commit, hidden) = (commit_key(step), hidden_key(step));
     match store.rename(&commit, &hidden, PutMode::Replace) {
@@ -117,7 +122,7 @@ pub(crate) fn hide(
         Err(StoreError::NotFound { .. }) => return Ok(Hidden::Spared),
         result => result.doing(|| format!("read `{hidden}`"))?,
     };
-    match Manifest::decode(&hidden, &bytes).and_then(|manifest| may_go(&manifest)) {
+    match Brief::decode(&hidden, &bytes).and_then(|found| may_go(&found)) {
         Ok(true) => Ok(Hidden::Here(bytes)),
         decided => {
             restore(store, step)?;

@@ -86,11 +86,20 @@ fn put(store: &Arc<dyn Store>, step: u64, name: &str, set: bool) -> Result<(), E
 /// # Errors
 /// If its folder cannot be listed or read.
 pub fn tags_of(store: &dyn Store, manifest: &Manifest) -> Result<Vec<String>, Error> {
-    let folder = step_folder(manifest.step);
+    tags_beside(store, manifest.step, &manifest.tags)
+}
+
+/// The tags that a step has now, if it was `saved` with these.
+pub(crate) fn tags_beside(
+    store: &dyn Store,
+    step: u64,
+    saved: &[String],
+) -> Result<Vec<String>, Error> {
+    let folder = step_folder(step);
     let beside = store
         .list_files(&folder)
         .doing(|| format!("list `{folder}`"))?;
-    let mut tags: BTreeSet<String> = manifest.tags.iter().cloned().collect();
+    let mut tags: BTreeSet<String> = saved.iter().cloned().collect();
     for meta in beside {
         let name = meta.key.strip_prefix(&folder);
         let name = name.and_then(|name| name.strip_prefix('/')?.strip_suffix(ENDING));

@@ -3,9 +3,10 @@
 use super::pin;
 use crate::Error;
 use crate::error::StoreContext;
-use crate::manifest::Manifest;
+use crate::manifest::Brief;
 use crate::names::{AttemptKeys, step_folder};
 use crate::part::read_head;
+use crate::retention::Known;
 use crate::run::{all_steps, each_step};
 use crate::standing::Standing;
 use cairn_store::Store;
@@ -40,16 +41,19 @@ impl References {
     ///
     /// # Errors
     /// If something cannot be read that may refer to a file.
-    pub(crate) fn read(store: &dyn Store, gone: &Gone<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(store: &dyn Store, known: &Known, gone: &Gone<'_>) -> Result<Self, Error> {
         let mut found = Self::default();
         let mut committed = BTreeMap::new();
         let steps = all_steps(store)?;
-        let manifests = each_step(store, &steps, |step| read_manifest(store, step))?;
+        let manifests = each_step(store, &steps, |step| match known.brief(store, step)? {
+            Some(brief) => Ok(Some(brief)),
+            None => read_manifest(store, step),
+        })?;
         for (step, manifest) in steps.into_iter().zip(manifests) {
             if let Some(manifest) = manifest {
                 let holder = Holder::Step(step);
                 if !gone(&holder) {
-                    found.add(manifest.base_files(), &holder);
+                    found.add(manifest.base_files, &holder);
                 }
                 committed.insert(step, manifest.attempt);
             }
@@ -76,7 +80,7 @@ impl References {
             let listing = store.list_files(&folder);
             let listing = listing.doing(|| format!("list `{folder}`"))?;
             let own = listing.into_iter().map(|meta| meta.key);
-            Ok::<_, Error>(own.chain(manifest.base_files()).collect())
+            Ok::<_, Error>(own.chain(manifest.base_files).collect())
         })?;
         Ok(files.into_iter().flatten().collect())
     }
@@ -139,11 +143,11 @@ fn pinned(store: &dyn Store, keys: &AttemptKeys) -> Result<Vec<String>, Error> {
 }
 
 /// The manifest of `step`. There is none if it is not committed, damaged or too new: then its pins tell what it refers to.
-fn read_manifest(store: &dyn Store, step: u64) -> Result<Option<Manifest>, Error> {
+fn read_manifest(store: &dyn Store, step: u64) -> Result<Option<Brief>, Error> {
     let Some(standing) = Standing::read(store, step)? else {
         return Ok(None);
     };
-    match standing.manifest() {
+    match standing.brief() {
         Err(Error::Version { .. } | Error::Needs { .. }) => Ok(None),
         Err(error) if error.is_damage() => Ok(None),
         result => result.map(Some),

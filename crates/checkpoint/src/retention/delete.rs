@@ -1,17 +1,18 @@
 //! The deletion of steps, in two moves that each leave a run that can be read.
 
+use super::known::Known;
 use super::plan::PrunePlan;
 use crate::Error;
 use crate::delta::References;
 use crate::error::StoreContext;
-use crate::manifest::Manifest;
+use crate::manifest::Brief;
 use crate::names::{
     AttemptKeys, commit_key, deleted_key, hidden_key, is_pin, parse_step_folder, step_folder,
 };
 use crate::standing::{
     Hidden, committed_attempt, confirm, deleted_attempt, hidden_attempt, hide, restore,
 };
-use crate::tags::tags_of;
+use crate::tags::tags_beside;
 use cairn_store::{PutMode, Store};
 
 /// Does what `plan` says, on tiers on the durable one, and returns the steps that it spared: they were tagged or saved anew since it was made.
@@ -23,6 +24,15 @@ use cairn_store::{PutMode, Store};
 /// # Errors
 /// If something cannot be deleted. Deleting again is harmless.
 pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
+    prune_knowing(store, plan, &Known::nothing())
+}
+
+/// As [`prune`], where something is known of the steps that stay.
+pub(super) fn prune_knowing(
+    store: &dyn Store,
+    plan: &PrunePlan,
+    known: &Known,
+) -> Result<Vec<u64>, Error> {
     let store = store
         .tiers()
         .map_or(store, |tiers| tiers.durable().as_ref());
@@ -45,7 +55,7 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
         delete_pins(store, folder)?;
     }
     // Not those of the plan, which may be old, and not before each `COMMIT` that goes is gone.
-    let references = References::read(store, &|_| false)?;
+    let references = References::read(store, known, &|_| false)?;
     for (step, folder) in &gone {
         erase(store, *step, folder, &references)?;
     }
@@ -67,8 +77,8 @@ pub fn prune(store: &dyn Store, plan: &PrunePlan) -> Result<Vec<u64>, Error> {
 /// Takes the step away from readers. Whether it did: a step that is not the planned one, or has a tag, comes back.
 fn remove(store: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
     // Tags are looked for when it is hidden: whoever tags a step looks for its `COMMIT` afterwards, so one of the two sees the other.
-    let is_planned = |manifest: &Manifest| {
-        Ok(manifest.attempt == attempt && tags_of(store, manifest)?.is_empty())
+    let is_planned = |found: &Brief| {
+        Ok(found.attempt == attempt && tags_beside(store, found.step, &found.tags)?.is_empty())
     };
     let bytes = match hide(store, step, is_planned)? {
         Hidden::Here(bytes) => bytes,

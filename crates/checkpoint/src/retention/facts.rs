@@ -1,9 +1,9 @@
 //! What a policy decides by.
 
 use crate::Error;
-use crate::checkpoint::Checkpoint;
 use crate::clock::unix_seconds;
 use crate::lines::{History, Parent};
+use crate::manifest::Manifest;
 use crate::state::METRICS;
 use cairn_store::Store;
 use serde_json::Value;
@@ -23,19 +23,19 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn of(checkpoint: &Checkpoint) -> Result<Self, Error> {
-        let manifest = checkpoint.manifest();
+    /// Those of a step, with the tags that it was saved with.
+    pub(super) fn of(manifest: &Manifest) -> Self {
         let metrics = manifest.values.get(METRICS).and_then(Value::as_object);
         let metrics = metrics.into_iter().flatten();
         let numbers = metrics.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)));
-        Ok(Self {
+        Self {
             step: manifest.step,
             line: manifest.line,
             parent: manifest.parent.clone(),
             created: unix_seconds(&manifest.created),
             metrics: numbers.collect(),
-            tags: checkpoint.tags()?,
-        })
+            tags: manifest.tags.clone(),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::facts::{Facts, history};
 use super::keep::Keep;
+use super::known::{Known, Step};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::clock::age_text;
@@ -13,6 +14,7 @@ use crate::handshake;
 use crate::names::{AttemptKeys, deleted_key, hidden_key, is_timeline, step_folder};
 use crate::run::{all_steps, committed_steps, each_step};
 use crate::standing::{committed_attempt, deleted_attempt};
+use crate::tags::tags_beside;
 use crate::upload::{is_marked, is_tier};
 use crate::verify::verify;
 use crate::workers::{asking, gather};
@@ -79,6 +81,17 @@ pub fn plan(
     abandoned_after: Option<Duration>,
     now: SystemTime,
 ) -> Result<PrunePlan, Error> {
+    plan_knowing(store, keep, abandoned_after, now, &Known::nothing())
+}
+
+/// As [`plan`], where something is known of the steps.
+pub(super) fn plan_knowing(
+    store: &Arc<dyn Store>,
+    keep: &Keep,
+    abandoned_after: Option<Duration>,
+    now: SystemTime,
+    known: &Known,
+) -> Result<PrunePlan, Error> {
     let store = lasting(store);
     let mut plan = PrunePlan {
         grace: keep.grace,
@@ -87,50 +100,63 @@ pub fn plan(
     let committed = committed_steps(store.as_ref())?;
     let age = abandoned_after.unwrap_or(HIDDEN_FOR);
     let busy = look_for_hidden(store.as_ref(), &committed, age, now, &mut plan)?;
-    let good = good_steps(store, &committed, keep.read_share, &mut plan)?;
+    known.retain(&committed);
+    let good = good_steps(store, &committed, keep.read_share, now, known, &mut plan)?;
     let facts = gather(good.len(), asking(store.is_far()), |index| {
-        Facts::of(&good[index])
+        let mut facts = good[index].facts.clone();
+        facts.tags = tags_beside(store.as_ref(), facts.step, &facts.tags)?;
+        Ok::<_, Error>(facts)
     })?;
+    let is_tier = is_tier(store.as_ref())?;
     let seconds = now
         .duration_since(UNIX_EPOCH)
         .map_or(0, |age| age.as_secs());
     let mut reasons = keep.reasons(&facts, &history(store.as_ref(), &facts)?, seconds);
-    for checkpoint in &good {
-        let step = checkpoint.step();
+    for found in &good {
+        let (step, attempt) = (found.facts.step, &found.attempt);
         match reasons.remove(&step) {
             Some(reasons) => plan.keep.insert(step, reasons.join(", ")),
             None if busy.contains(&step) => {
                 plan.keep.insert(step, "another pruning is at it".into())
             }
-            None if is_only_copy(store.as_ref(), checkpoint)? => {
+            // On the fast tier of a run, only what was brought to the durable one may go.
+            None if is_tier && !is_marked(store.as_ref(), &AttemptKeys::new(step, attempt))? => {
                 plan.keep.insert(step, "not durable yet".into())
             }
-            None => plan
-                .remove
-                .insert(step, checkpoint.manifest().attempt.clone()),
+            None => plan.remove.insert(step, attempt.clone()),
         };
     }
-    let current = good.iter().map(|checkpoint| {
-        let attempt = checkpoint.manifest().attempt.clone();
-        (checkpoint.step(), Some(attempt))
-    });
+    let current = good.iter();
+    let current = current.map(|found| (found.facts.step, Some(found.attempt.clone())));
     let mut current: BTreeMap<u64, Option<String>> = current.collect();
     look_for_marks(store.as_ref(), &committed, now, &mut plan, &mut current)?;
     if let Some(age) = abandoned_after {
-        plan.leftovers = leftovers(store.as_ref(), current, age, now)?;
-        for folder in handshake::folders(store.as_ref())? {
-            if is_older(store.as_ref(), &folder, age, now)? {
-                plan.leftovers.push(folder);
-            }
-        }
-        let mut uploads = store.uploads("").doing(|| "list uploads".into())?;
-        uploads.retain(|upload| now.duration_since(upload.begun).is_ok_and(|old| old >= age));
-        plan.uploads = uploads;
+        look_for_abandoned(store.as_ref(), current, age, now, &mut plan)?;
     }
     leave_links(store.as_ref(), &mut plan)?;
-    hold(store.as_ref(), &mut plan)?;
+    hold(store.as_ref(), known, &mut plan)?;
     plan.len_bytes = freed(store.as_ref(), &plan)?;
     Ok(plan)
+}
+
+/// Looks for what nobody has touched for `age` and no step needs.
+fn look_for_abandoned(
+    store: &dyn Store,
+    current: BTreeMap<u64, Option<String>>,
+    age: Duration,
+    now: SystemTime,
+    plan: &mut PrunePlan,
+) -> Result<(), Error> {
+    plan.leftovers = leftovers(store, current, age, now)?;
+    for folder in handshake::folders(store)? {
+        if is_older(store, &folder, age, now)? {
+            plan.leftovers.push(folder);
+        }
+    }
+    let mut uploads = store.uploads("").doing(|| "list uploads".into())?;
+    uploads.retain(|upload| now.duration_since(upload.begun).is_ok_and(|old| old >= age));
+    plan.uploads = uploads;
+    Ok(())
 }
 
 /// Leaves alone what lies behind links, in steps and attempts that somebody has moved elsewhere: nothing is deleted through one.
@@ -178,13 +204,14 @@ fn look_for_marks(
 ) -> Result<(), Error> {
     let steps = all_steps(store)?;
     let marks = each_step(store, &steps, |step| {
-        let is_committed = committed.contains(&step);
-        let attempt = is_committed.then(|| committed_attempt(store, step));
+        // What was opened is known.
+        let is_asked = committed.contains(&step) && !current.contains_key(&step);
+        let attempt = is_asked.then(|| committed_attempt(store, step));
         Ok::<_, Error>((attempt, look_for(store, &deleted_key(step))?))
     })?;
     for (step, (attempt, mark)) in steps.into_iter().zip(marks) {
-        if let Some(attempt) = attempt {
-            if let Ok(Some(attempt)) = attempt {
+        if committed.contains(&step) {
+            if let Some(Ok(Some(attempt))) = attempt {
                 current.insert(step, Some(attempt));
             }
             look_beside(store, step, mark, now, plan);
@@ -201,40 +228,37 @@ fn look_for_marks(
     Ok(())
 }
 
-/// Whether `store` is the fast tier of a run, and the step was not brought to the durable one.
-fn is_only_copy(store: &dyn Store, checkpoint: &Checkpoint) -> Result<bool, Error> {
-    Ok(is_tier(store)? && !is_marked(store, checkpoint.keys())?)
-}
-
 /// The steps whose structure is whole, in the order in which they were committed; of the newest, `read_share` of the bytes as well.
 fn good_steps(
     store: &Arc<dyn Store>,
     committed: &[u64],
     read_share: f64,
+    now: SystemTime,
+    known: &Known,
     plan: &mut PrunePlan,
-) -> Result<Vec<Checkpoint>, Error> {
+) -> Result<Vec<Arc<Step>>, Error> {
     let opened = each_step(store.as_ref(), committed, |step| {
-        let opened = Checkpoint::open(store.clone(), step);
-        Ok::<_, Error>(opened.and_then(|checkpoint| checkpoint.check().map(|()| checkpoint)))
+        Ok::<_, Error>(known.step(store, step, now))
     })?;
     let mut opened: Vec<_> = committed.iter().zip(opened).collect();
     // One that cannot be opened is not good, wherever it stands.
     opened.sort_by_key(|(step, opened)| {
-        let line = opened.as_ref().map_or(0, |found| found.manifest().line);
+        let line = opened.as_ref().map_or(0, |found| found.facts.line);
         (line, **step)
     });
     let mut good = Vec::new();
     for (step, opened) in opened.into_iter().rev() {
         let is_newest = good.is_empty();
-        let opened = opened.and_then(|checkpoint| {
+        let opened = opened.and_then(|found| {
             if is_newest && read_share > 0.0 {
+                let checkpoint = Checkpoint::open(store.clone(), *step)?;
                 let report = verify(&checkpoint, read_share, &|_| ())?;
                 report.damage.into_iter().next().map_or(Ok(()), Err)?;
             }
-            Ok(checkpoint)
+            Ok(found)
         });
         match opened {
-            Ok(checkpoint) => good.push(checkpoint),
+            Ok(found) => good.push(found),
             Err(error) => {
                 plan.unusable.insert(*step, chain(&error));
             }
@@ -363,7 +387,7 @@ fn is_older(
 }
 
 /// Finds what has to stay for others, and passes over folders that have nothing else.
-fn hold(store: &dyn Store, plan: &mut PrunePlan) -> Result<(), Error> {
+fn hold(store: &dyn Store, known: &Known, plan: &mut PrunePlan) -> Result<(), Error> {
     let removed = plan.remove.iter();
     let removed = removed.map(|(step, attempt)| AttemptKeys::new(*step, attempt).folder);
     let mut going: BTreeSet<String> = removed.chain(plan.leftovers.iter().cloned()).collect();
@@ -375,7 +399,7 @@ fn hold(store: &dyn Store, plan: &mut PrunePlan) -> Result<(), Error> {
             purged.insert(*step, folder);
         }
     }
-    let references = References::read(store, &|holder| match holder {
+    let references = References::read(store, known, &|holder| match holder {
         Holder::Step(step) => plan.remove.contains_key(step),
         Holder::Attempt(folder) => going.contains(folder),
     })?;

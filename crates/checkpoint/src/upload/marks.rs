@@ -9,9 +9,10 @@ use super::Route;
 use crate::Error;
 use crate::delta::References;
 use crate::error::StoreContext;
-use crate::manifest::Manifest;
+use crate::manifest::Brief;
 use crate::names::{AttemptKeys, DURABLE, hidden_key, is_timeline, step_folder};
 use crate::retention::delete_pins;
+use crate::retention::Known;
 use crate::run::all_steps;
 use crate::standing::{committed_attempt, hidden_attempt, hide};
 use cairn_store::{PutMode, Store, Tiered};
@@ -100,7 +101,7 @@ pub(super) fn prune(route: &Route) -> Result<(), Error> {
         }
     }
     // Not before each `COMMIT` that goes is gone: see `References`.
-    let references = References::read(fast, &|_| false)?;
+    let references = References::read(fast, &Known::nothing(), &|_| false)?;
     for (step, attempt) in &gone {
         erase(fast, &AttemptKeys::new(*step, attempt), &references)?;
     }
@@ -165,7 +166,7 @@ fn attempts(tiers: &Tiered, step: u64) -> Result<Vec<OnFast>, Error> {
 fn take(fast: &dyn Store, step: u64, attempt: &str) -> Result<bool, Error> {
     let stands = || committed_attempt(fast, step).map(|found| found.as_deref() == Some(attempt));
     if stands().unwrap_or(false) {
-        let is_it = |manifest: &Manifest| Ok(manifest.attempt == attempt);
+        let is_it = |found: &Brief| Ok(found.attempt == attempt);
         hide(fast, step, is_it)?;
         // Hidden now, or by a rank that died: all would do the same.
         if hidden_attempt(fast, step)?.as_deref() == Some(attempt) {

@@ -1,13 +1,13 @@
 //! What pruning keeps, what it never touches, and what a crash in the middle of it leaves.
 
 use crate::common::{Model, copy_of, deadlines, latest, memory, replace};
-use cairn_checkpoint::retention::{Keep, PrunePlan, plan, prune};
+use cairn_checkpoint::retention::{Keep, PrunePlan, Pruner, plan, prune};
 use cairn_checkpoint::tags::{tag, tags_of, untag};
 use cairn_checkpoint::{
     COMMIT, Checkpoint, DELETED, Error, HIDDEN, SaveOptions, Source, StepState, World, all_steps,
     finish, is_timeline, step_folder, survey, verify,
 };
-use cairn_store::testing::{CrashPlan, CrashStore};
+use cairn_store::testing::{CrashPlan, CrashStore, Fault, FlakyStore, Operation, Rule};
 use cairn_store::{Local, PutMode, Store};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -513,4 +513,37 @@ fn a_step_behind_a_link_is_read_and_kept_and_nothing_in_it_is_deleted() {
         assert!(place.path().join(kept).exists(), "{kept}");
     }
     Checkpoint::open(store, 1).unwrap().check().unwrap();
+}
+
+#[test]
+fn a_run_that_is_pruned_again_and_again_is_read_once() {
+    let inner = untagged(1..=4);
+    let store = Arc::new(FlakyStore::new(inner.clone()));
+    let pruner = Pruner::new(store.clone());
+    let now = SystemTime::now;
+    let first = pruner.plan(&last(3), Some(HOUR), now()).unwrap();
+    assert_eq!((kept(&first), removed(&first)), (vec![2, 3, 4], vec![1]));
+    // Nothing of the steps that stay is read any more, only how they look; what goes is read when it goes.
+    for step in 2..=4 {
+        let reading = Rule::new([Operation::Open], Fault::IO);
+        store.add(reading.on(&step_folder(step)));
+    }
+    assert_eq!(pruner.plan(&last(3), Some(HOUR), now()).unwrap(), first);
+    assert_eq!(pruner.prune(&first).unwrap(), Vec::<u64>::new());
+    for result in Model::on("tp=2", 5).save(&inner, 5, &SaveOptions::default()) {
+        result.unwrap();
+    }
+    let next = pruner.plan(&last(3), Some(HOUR), now()).unwrap();
+    assert_eq!((kept(&next), removed(&next)), (vec![3, 4, 5], vec![2]));
+    // Tags are looked for each time, and what changed is read anew.
+    store.clear();
+    tag(&inner, 2, "best").unwrap();
+    let parts = inner.list(&step_folder(4)).unwrap();
+    let part = parts.iter().find(|meta| meta.key.ends_with(".part"));
+    let part = part.unwrap().key.clone();
+    inner.put(&part, b"nonsense", PutMode::Replace).unwrap();
+    let changed = pruner.plan(&last(1), Some(HOUR), now()).unwrap();
+    assert_eq!(kept(&changed), [2, 5]);
+    assert_eq!(removed(&changed), [3]);
+    assert_eq!(changed.unusable.keys().copied().collect::<Vec<_>>(), [4]);
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, told};
 use crate::parallel::Layout;
 use crate::report::Event;
 use crate::settings::{Checkpoints, Settings};
-use cairn_checkpoint::retention::{self, Keep};
+use cairn_checkpoint::retention::{Keep, Pruner};
 use cairn_checkpoint::{
     Checkpointer, Error as CheckpointError, IfCommitted, Level, SaveOptions, Saving, State, World,
 };
@@ -140,10 +140,10 @@ impl Keeper {
         let (Some(keep), None) = (self.chosen.keep(), &self.pruning) else {
             return;
         };
-        let store = self.checkpointer.store().clone();
+        let pruner = self.checkpointer.pruner().clone();
         self.pruning = Some(thread::spawn(move || {
             saving.join();
-            if let Err(error) = prune(&store, &keep) {
+            if let Err(error) = prune(&pruner, &keep) {
                 tracing::warn!(error = %error, "old checkpoints stay");
             }
         }));
@@ -171,9 +171,9 @@ impl Drop for Keeper {
     }
 }
 
-fn prune(store: &Arc<dyn Store>, keep: &Keep) -> Result<(), CheckpointError> {
-    let plan = retention::plan(store, keep, None, SystemTime::now())?;
-    retention::prune(store.as_ref(), &plan).map(drop)
+fn prune(pruner: &Pruner, keep: &Keep) -> Result<(), CheckpointError> {
+    let plan = pruner.plan(keep, None, SystemTime::now())?;
+    pruner.prune(&plan).map(drop)
 }
 
 impl Trainer {
