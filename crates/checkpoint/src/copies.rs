@@ -77,7 +77,8 @@ pub(crate) fn manifest(store: &dyn Store, step: u64) -> Result<(Manifest, String
 }
 
 fn is_younger(far: &Manifest, near: &Manifest) -> bool {
-    far.attempt != near.attempt && far.created > near.created
+    // Clocks differ, lines only grow.
+    far.attempt != near.attempt && (far.line, &far.created) > (near.line, &near.created)
 }
 
 /// Reads the manifest that stands in one store, and its seal.

@@ -48,8 +48,13 @@ pub(crate) struct Upload {
 enum Origin {
     /// This launch saved it: all its ranks carry their files now, so it makes sense to wait for them.
     Saved,
-    /// An earlier launch left it, created at this time (RFC 3339, UTC). Its other files may never come.
-    Left { created: String },
+    /// An earlier launch left it. Its other files may never come.
+    Left {
+        /// The line it is on, if this rank can tell: the part of writer 0 says so.
+        line: Option<u64>,
+        /// When it was created: RFC 3339, UTC.
+        created: String,
+    },
 }
 
 /// From where to where, and how.

@@ -9,6 +9,7 @@ use crate::copies::{Checksums, Copying, is_absent, read_manifest};
 use crate::delta::{References, pin};
 use crate::error::StoreContext;
 use crate::lines;
+use crate::manifest::Manifest;
 use crate::names::{AttemptKeys, step_folder};
 use crate::packed;
 use crate::part::{Part, parse_whole};
@@ -52,16 +53,20 @@ impl Upload {
     /// The attempt as the durable tier should see it. What an earlier launch left replaces an older attempt there; for a younger one
     /// it is not needed any more, and is none.
     fn for_durable(&self, route: &Route) -> Result<Option<Attempt>, Error> {
-        let Origin::Left { created } = &self.origin else {
+        let Origin::Left { line, created } = &self.origin else {
             return Ok(Some(self.attempt.clone()));
         };
         let (step, name) = (self.step(), &self.attempt.name);
+        // Clocks differ, lines only grow.
+        let age = |there: &Manifest| {
+            (there.line, &there.created).cmp(&(line.unwrap_or(there.line), created))
+        };
         let if_committed = match read_manifest(route.tiers.durable().as_ref(), step) {
             Ok((there, _)) if there.attempt == *name => IfCommitted::Refuse,
-            Ok((there, _)) if there.created < *created => IfCommitted::Replace,
+            Ok((there, _)) if age(&there).is_lt() => IfCommitted::Replace,
             // Times are whole seconds. Of two attempts of one second, the one that stands on a fast tier that all share came later: what is
             // durable went through it. The tier of one node may have missed what came later.
-            Ok((there, _)) if there.created == *created && !route.tiers.is_per_node() => {
+            Ok((there, _)) if age(&there).is_eq() && !route.tiers.is_per_node() => {
                 IfCommitted::Replace
             }
             Ok((there, _)) => {

@@ -89,7 +89,8 @@ fn left(route: &Route, step: u64, name: String) -> Result<Option<Upload>, Error>
         launch: None,
         supersedes: Supersedes::Nothing,
     };
+    let line = (part.writer == 0).then_some(part.line);
     let created = part.created;
-    let origin = Origin::Left { created };
+    let origin = Origin::Left { line, created };
     Ok(Some(Upload::new(attempt, writers, origin, Instant::now())))
 }
